@@ -1,0 +1,130 @@
+package stock
+
+import "time"
+
+// OpKind says which change an Op asks of the database.
+type OpKind uint8
+
+// The kinds of change.
+const (
+	// OpSettle takes Reservation.Lines for Reservation.Try: (none | void or released of another try, no kept answer) → held.
+	OpSettle OpKind = iota + 1
+	// OpBook writes the backend's outcome for (ID, Try), and Answer if not nil, by compare-and-set on (state held, try).
+	// accepted: stays held, or goes to confirmed if Confirm is set. rejected: → released, the units go back. unknown: stays held,
+	// Reason is written, Answer must be nil.
+	OpBook
+	// OpRelease gives the units of ID back: held or confirmed → released. With Try set it is the owner's word that this try was
+	// never sent: only this try's row is released, and without a row one is written, released without a deduction.
+	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation.
+	OpRelease
+	// OpConfirm: held → confirmed, also past its time.
+	OpConfirm
+	// OpExpire: held → released, by compare-and-set on (state held, ExpiresAt); only if the row's outcome is accepted.
+	OpExpire
+	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written.
+	OpSweep
+	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new. A repeat gives the same end.
+	OpSet
+	// OpAdjust adds Delta to the SKU's available; OpID makes it safe to repeat. Below zero is refused (VerdictShort).
+	OpAdjust
+	// OpPause and OpResume stop and restart sales of a SKU.
+	OpPause
+	OpResume
+	// OpLoad raises the SKU's ver and gives its fact, for a load into Redis. It also notices external changes (see OpSync).
+	OpLoad
+	// OpSync writes an external ledger row if the stock row was changed by others, and gives the fact.
+	OpSync
+)
+
+// Class is the order of service: settles and outcomes of what was forwarded first, then what Redis has pre-deducted, then what
+// relies on the database alone.
+type Class uint8
+
+// The classes, first served first.
+const (
+	ClassForwarded Class = iota // never dropped, never limited
+	ClassPrededuct              // limited by database.commit
+	ClassDatabase               // limited by database.commit and by fallback
+	ClassesOfWork  = 3          // how many classes there are
+)
+
+// Op is one change asked of the database. The caller owns it until it is submitted and again once it has come back; in between it
+// belongs to the deducter. Which fields count is said at each OpKind.
+type Op struct {
+	Kind  OpKind
+	Class Class
+	// Deadline: if no transaction for the op has started by then, it is dropped with ErrLate or a QUEUE_TIMEOUT LimitError.
+	// Zero: it is never dropped.
+	Deadline time.Time
+
+	Reservation *Reservation // OpSettle, OpSweep
+	ID          ID           // OpBook, OpRelease, OpConfirm, OpExpire
+	Try         Try          // OpBook, OpRelease by the owner
+	Outcome     Outcome      // OpBook
+	Confirm     bool         // OpBook: accepted also means paid (confirm: on_success)
+	Answer      *Answer      // OpBook: kept for replay; nil: none
+	ExpiresAt   time.Time    // OpExpire: the value that was read
+	OrderRef    string       // OpBook, OpConfirm: written if not ""
+
+	SKU       string // stock ops
+	Available int64  // OpSet
+	Delta     int64  // OpAdjust
+
+	OpID   string // caller's op id: makes a repeat the same change; "" = none
+	Reason string // written to row or ledger
+	Actor  string // who asked, for the audit; "" = stockgate itself
+
+	// FirstSent is set by the deducter just before the first statement of the op's first transaction is sent, and never renewed.
+	// The sender may write to the backend until FirstSent + forward_within, by the monotonic clock in it.
+	FirstSent time.Time
+
+	Result Result
+}
+
+// SKUs appends the SKUs whose stock the op may move, as far as the op itself names them; ops that name an id leave that to a
+// look-up of the row's lines.
+func (op *Op) SKUs(dst []string) []string {
+	switch op.Kind {
+	case OpSettle, OpSweep:
+		for _, l := range op.Reservation.Lines {
+			dst = append(dst, l.SKU)
+		}
+	case OpSet, OpAdjust, OpPause, OpResume, OpLoad, OpSync:
+		dst = append(dst, op.SKU)
+	}
+	return dst
+}
+
+// Verdict is what the database decided about an Op, in order of precedence.
+type Verdict uint8
+
+// The verdicts.
+const (
+	VerdictNone               Verdict = iota
+	VerdictDone                       // done now, or found done by this very try or op id
+	VerdictDuplicate                  // settle: another try's row is held or confirmed, or an answer is kept: Row tells
+	VerdictKeyReused                  // settle: same id, other fingerprint
+	VerdictVoided                     // settle: this try was ended (void or released) before; it may never settle
+	VerdictUnknownReservation         // no row of that id
+	VerdictStale                      // compare-and-set failed: the row is in another state or of another try: Row tells
+	VerdictUnknownSKU                 // no such SKU in the stock table
+	VerdictPaused                     // the SKU is paused
+	VerdictPurchaseLimit              // the user's limit would be exceeded
+	VerdictShort                      // available < qty ≤ available + granted, or an adjustment below zero
+	VerdictSoldOut                    // qty > available + granted
+	VerdictCorrupt                    // the stock row holds something that cannot be sold from (negative, above 2^53)
+)
+
+var verdictNames = [...]string{"none", "done", "duplicate", "key_reused", "voided", "unknown_reservation", "stale", "unknown_sku",
+	"paused", "purchase_limit", "short", "sold_out", "corrupt"}
+
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Result is what came of an Op. It is valid if the deducter returned no error.
+type Result struct {
+	Verdict   Verdict
+	Row       *Row      // as it stands after the transaction; nil if there is none
+	ForwardBy time.Time // OpSettle done: the row's forward_by, database clock
+	ExpiresAt time.Time // OpSettle done
+	Facts     []Fact    // one per SKU that the transaction locked for this op
+}

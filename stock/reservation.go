@@ -1,0 +1,74 @@
+package stock
+
+import "time"
+
+// Reservation is all that a settle needs to know: what Redis keeps in its open entry and what the database writes down. It does
+// not change after it was made.
+type Reservation struct {
+	ID          ID
+	Try         Try
+	Fingerprint uint64
+	Activity    string        // "" = none
+	User        string        // "" = none
+	Route       string        // name of the guarded route
+	Lines       []Line        // merged, sorted by SKU bytes, at least one
+	Hold        time.Duration // how long it is held before it expires
+	Owner       string        // gateway id of the replica that draws and forwards this try
+	Keyed       bool          // the id came from a request id, so a retry can name it again
+}
+
+// Row is a reservation as the database knows it.
+type Row struct {
+	Reservation
+	State      State
+	Outcome    Outcome
+	Reason     string // why it is where it is: never_sent, refused, cancelled, expired, …; "" while in flight
+	OrderRef   string
+	Transition int64 // number of the last transition, from 1
+	Released   []int64
+	ExpiresAt  time.Time
+	ForwardBy  time.Time
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	Answer     *Answer // kept answer, nil = none
+	OwnerAlive bool    // the owner's heartbeat is younger than replica_timeout, by the database's clock
+}
+
+// InFlight reports whether a live gateway is still working on the reservation: held, nothing booked, its owner alive.
+func (r *Row) InFlight() bool {
+	return r.State == StateHeld && r.Answer == nil && r.Outcome == OutcomeUnknown && r.Reason == "" && r.OwnerAlive
+}
+
+// Answer is a backend's answer kept for replay.
+type Answer struct {
+	Status  int
+	Headers []Header
+	Body    []byte
+	Try     Try       // the try that it was given to
+	At      time.Time // when it was booked, by the database's clock
+}
+
+// Header is one kept header field.
+type Header struct{ Name, Value string }
+
+// Fact is what the database said about a SKU in the transaction that raised Ver. A Fact replaces another if its (Epoch, Ver) is
+// greater; facts may be repeated, delayed and reordered.
+type Fact struct {
+	SKU       string
+	Available int64 // units anyone may be given
+	Granted   int64 // units handed to Redis to sell ahead (eventual SKUs)
+	Paused    bool
+	Epoch     int64 // of the SKU's partition, read after the SKU's lock
+	Ver       int64
+}
+
+// Newer reports whether f replaces g.
+func (f Fact) Newer(g Fact) bool {
+	if f.Epoch != g.Epoch {
+		return f.Epoch > g.Epoch
+	}
+	return f.Ver > g.Ver
+}
+
+// Left is what the database has besides held units: the bound of SOLD_OUT.
+func (f Fact) Left() int64 { return f.Available + f.Granted }
