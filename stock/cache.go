@@ -1,5 +1,7 @@
 package stock
 
+import "time"
+
 // CacheCode is what Redis said to a reserve, in order of precedence.
 type CacheCode uint8
 
@@ -42,3 +44,22 @@ type Closing struct {
 	Fingerprint uint64 // for the record that won writes; 0 with lost
 	Won         bool
 }
+
+// OpenEntry is what Redis's open set keeps of a pre-deducted, not yet settled try: enough to settle or void it without its owner.
+type OpenEntry struct {
+	Reservation
+	Ahead   bool          // forwarded before the commit (eventual SKUs)
+	Overdue time.Duration // how far its deadline has passed, by Redis's clock
+}
+
+// Registers is what Redis holds for one SKU.
+type Registers struct {
+	SKU             string
+	Base, Rest, Out int64
+	Epoch, Ver      int64
+	Paused          bool
+	Loaded          bool // the key exists under its partition's current epoch
+}
+
+// Free is what Redis may still give: base − out.
+func (r Registers) Free() int64 { return r.Base - r.Out }
