@@ -11,10 +11,11 @@ const (
 	OpSettle OpKind = iota + 1
 	// OpBook writes the backend's outcome for (ID, Try), and Answer if not nil, by compare-and-set on (state held, try).
 	// accepted: stays held, or goes to confirmed if Confirm is set. rejected: → released, the units go back. unknown: stays held,
-	// Reason is written, Answer must be nil.
+	// Reason is written, Answer must be nil. If the order service has confirmed or released the row of this try meanwhile, state
+	// and stock stay, outcome and Answer are still kept (VerdictDone), but a rejected one never undoes a confirm (VerdictStale).
 	OpBook
 	// OpRelease gives the units of ID back: held or confirmed → released. With Try set it is the owner's word that this try was
-	// never sent: only this try's row is released, and without a row one is written, released without a deduction.
+	// never sent: only this try's row is released, and without a row one is written from Reservation, released without a deduction.
 	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation.
 	OpRelease
 	// OpConfirm: held → confirmed, also past its time.
@@ -57,7 +58,7 @@ type Op struct {
 	// Zero: it is never dropped.
 	Deadline time.Time
 
-	Reservation *Reservation // OpSettle, OpSweep
+	Reservation *Reservation // OpSettle, OpSweep, OpRelease by the owner
 	ID          ID           // OpBook, OpRelease, OpConfirm, OpExpire
 	Try         Try          // OpBook, OpRelease by the owner
 	Outcome     Outcome      // OpBook

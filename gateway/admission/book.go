@@ -1,0 +1,152 @@
+package admission
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Book writes down what became of a forwarded request. It returns once that is committed, after BookWait, or when ctx ends: the
+// commit is then repeated until the database answers. It takes o.Answer over.
+func (a *Admitter) Book(ctx context.Context, p *Pass, o Outcome) {
+	done := a.pending.start(bookingOf(p, o))
+	timer := time.NewTimer(a.cfg.BookWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// BookBehind is Book without the wait: answers.commit behind.
+func (a *Admitter) BookBehind(p *Pass, o Outcome) { a.pending.start(bookingOf(p, o)) }
+
+func bookingOf(p *Pass, o Outcome) *stock.Op {
+	if o.Kind == NeverSent {
+		return neverSent(p.Reservation)
+	}
+	op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: p.Reservation.ID, Try: p.Reservation.Try,
+		Answer: o.Answer, Reason: o.Reason}
+	switch o.Kind {
+	case Accepted:
+		op.Outcome, op.Confirm, op.Reason = stock.OutcomeAccepted, o.Confirm, ""
+	case Rejected:
+		op.Outcome, op.Reason = stock.OutcomeRejected, "refused"
+	case Unknown:
+		op.Outcome, op.Answer = stock.OutcomeUnknown, nil
+		if op.Reason == "" {
+			op.Reason = "unknown"
+		}
+	}
+	return op
+}
+
+const (
+	// bookPatience is how long one submission of a booking waits before it is looked at again.
+	bookPatience = 5 * time.Second
+	bookPauseMin = 50 * time.Millisecond
+	bookPauseMax = 2 * time.Second
+)
+
+// pending carries out what must reach the database whatever happens: outcomes, and undoings of settles whose fate is unknown. Each is
+// repeated until the database has answered; all are safe to repeat.
+type pending struct {
+	a     *Admitter
+	max   int64
+	count atomic.Int64
+	wg    sync.WaitGroup
+	stop  chan struct{}
+}
+
+func newPending(a *Admitter, limit int) *pending {
+	return &pending{a: a, max: int64(limit), stop: make(chan struct{})}
+}
+
+// full is the refusal of new work while the database is too far behind, or nil.
+func (p *pending) full() *Refusal {
+	if p.count.Load() < p.max {
+		return nil
+	}
+	return &Refusal{Code: stock.CodeUnavailable, Limit: "answers.pending", Value: strconv.FormatInt(p.max, 10)}
+}
+
+// undo ends a try that was surely never sent, whether or not it was settled.
+func (p *pending) undo(r *stock.Reservation) {
+	p.start(neverSent(r))
+}
+
+// neverSent is the owner's word that a try was not sent. It carries the whole reservation: without a row, one is written.
+func neverSent(r *stock.Reservation) *stock.Op {
+	return &stock.Op{Kind: stock.OpRelease, Class: stock.ClassForwarded, ID: r.ID, Try: r.Try, Reservation: r, Reason: "never_sent"}
+}
+
+// start carries an op out on a goroutine of its own; the channel is closed once it is committed or given up at Drain.
+func (p *pending) start(op *stock.Op) <-chan struct{} {
+	done := make(chan struct{})
+	p.count.Add(1)
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		defer p.count.Add(-1)
+		defer close(done)
+		p.carryOut(op)
+	}()
+	return done
+}
+
+func (p *pending) carryOut(op *stock.Op) {
+	pause := bookPauseMin
+	for {
+		attempt := *op
+		ctx, cancel := context.WithTimeout(context.Background(), bookPatience)
+		err := p.a.ledger.Do(ctx, &attempt)
+		cancel()
+		if err == nil {
+			p.finished(&attempt)
+			return
+		}
+		select {
+		case <-p.stop:
+			p.a.log.Error("an outcome could not be written before shutdown; it stays unknown until it is resolved",
+				zap.Stringer("reservation", op.ID), zap.Error(err))
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, bookPauseMax)
+		}
+	}
+}
+
+// finished tells Redis and logs what should not have happened.
+func (p *pending) finished(op *stock.Op) {
+	if op.Result.Verdict != stock.VerdictDone {
+		p.a.log.Warn("an outcome met a reservation in another state",
+			zap.Stringer("reservation", op.ID), zap.Stringer("verdict", op.Result.Verdict), zap.Stringer("outcome", op.Outcome))
+	}
+	p.a.Publish(op)
+}
+
+// Pending is how many outcomes and undoings wait for the database now, and the bound.
+func (a *Admitter) Pending() (now, limit int64) { return a.pending.count.Load(), a.pending.max }
+
+// Drain waits until what is pending is written, or ctx ends; what is left then is logged and stays unknown (I6).
+func (a *Admitter) Drain(ctx context.Context) error {
+	written := make(chan struct{})
+	go func() {
+		a.pending.wg.Wait()
+		close(written)
+	}()
+	select {
+	case <-written:
+		return nil
+	case <-ctx.Done():
+		close(a.pending.stop)
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// duplicate answers a request whose id Redis knows.
+func (a *Admitter) duplicate(ctx context.Context, r *wanted, reply stock.CacheReply) Decision {
+	if reply.KnownFingerprint != r.Fingerprint {
+		return refuse(SourceRedis, &Refusal{Code: stock.CodeKeyReused})
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.QueueWait)
+	defer cancel()
+	row, err := a.finder.find(ctx, r.ID)
+	if err != nil {
+		return refuse(SourceRedis, &Refusal{Code: stock.CodeUnavailable})
+	}
+	if row == nil && reply.KnownOpen {
+		return a.inFlight(&r.Reservation, SourceRedis)
+	}
+	if row == nil || reopens(row) {
+		// What Redis remembers has come to nothing: this try may have the id, if there is stock.
+		return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase})
+	}
+	return a.fromRow(&r.Reservation, SourceRedis, row)
+}
+
+// reopens reports whether another try may hold the id again.
+func reopens(row *stock.Row) bool {
+	return row.Answer == nil && (row.State == stock.StateReleased || row.State == stock.StateVoid)
+}
+
+func (a *Admitter) inFlight(r *stock.Reservation, s Source) Decision {
+	return Decision{Source: s, Reservation: r.ID, Refusal: &Refusal{Code: stock.CodeInFlight, RetryAfter: time.Second}}
+}
+
+// fromRow answers a request whose id belongs to another try's row.
+func (a *Admitter) fromRow(r *stock.Reservation, s Source, row *stock.Row) Decision {
+	switch {
+	case row == nil:
+		return refuse(s, &Refusal{Code: stock.CodeUnavailable})
+	case row.Fingerprint != r.Fingerprint:
+		return refuse(s, &Refusal{Code: stock.CodeKeyReused})
+	case row.Answer != nil:
+		return Decision{Source: SourceNone, Reservation: row.ID, Replay: row.Answer}
+	case row.InFlight():
+		return a.inFlight(&row.Reservation, s)
+	}
+	return Decision{Source: s, Reservation: row.ID, Refusal: &Refusal{Code: stock.CodeOutcomeUnknown}}
+}
+
+// findBatch is how many ids one look-up asks for.
+const findBatch = 256
+
+// finder looks rows up, many ids in one query: what is asked for while a query runs goes into the next one.
+type finder struct {
+	rows Rows
+
+	mu      sync.Mutex
+	waiting []*lookup
+	running bool
+}
+
+type lookup struct {
+	id   stock.ID
+	row  *stock.Row
+	err  error
+	done chan struct{}
+}
+
+func newFinder(rows Rows) *finder { return &finder{rows: rows} }
+
+// errFindFull: more look-ups wait than findWaitingMax.
+var errFindFull = errors.New("too many look-ups of reservations wait for the database")
+
+const findWaitingMax = 65_536
+
+// find gives the row of an id, nil if there is none. It blocks until the query has answered or ctx ends.
+func (f *finder) find(ctx context.Context, id stock.ID) (*stock.Row, error) {
+	l := &lookup{id: id, done: make(chan struct{})}
+	f.mu.Lock()
+	if len(f.waiting) >= findWaitingMax {
+		f.mu.Unlock()
+		return nil, errFindFull
+	}
+	f.waiting = append(f.waiting, l)
+	if !f.running {
+		f.running = true
+		go f.run()
+	}
+	f.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.row, l.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// run asks until nobody waits.
+func (f *finder) run() {
+	for {
+		f.mu.Lock()
+		n := min(len(f.waiting), findBatch)
+		batch := f.waiting[:n:n]
+		f.waiting = f.waiting[n:]
+		if n == 0 {
+			f.waiting, f.running = nil, false
+		}
+		f.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		f.ask(batch)
+	}
+}
+
+func (f *finder) ask(batch []*lookup) {
+	ids := make([]stock.ID, 0, len(batch))
+	seen := make(map[stock.ID]bool, len(batch))
+	for _, l := range batch {
+		if !seen[l.id] {
+			seen[l.id] = true
+			ids = append(ids, l.id)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), findTimeout)
+	defer cancel()
+	rows, err := f.rows.Find(ctx, ids)
+	for _, l := range batch {
+		l.row, l.err = rows[l.id], err
+		close(l.done)
+	}
+}
+
+// findTimeout bounds one query, so that a hanging database does not hold later look-ups up for ever.
+const findTimeout = 2 * time.Second

@@ -1,0 +1,164 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// PollEvery is how often the head of a SKU's line asks Redis again when no fact arrives: other replicas' facts go to Redis, not to
+// this process.
+const PollEvery = 20 * time.Millisecond
+
+// errSoldOut ends the wait of a request without a request id.
+var errSoldOut = errors.New("sold out while waiting for stock")
+
+// lines are the SKUs' waiting lines. A line exists while somebody waits in it; their number is bounded by the lanes before.
+type lines struct {
+	mu    sync.Mutex
+	bySKU map[string]*line
+}
+
+// line is the queue of one SKU. Only its head asks Redis.
+type line struct {
+	waiters []*waiter     // in order of arrival; the first is the head
+	fact    chan struct{} // closed and renewed with each fact
+}
+
+type waiter struct{ turn chan struct{} } // closed when it becomes the head
+
+func newLines() *lines { return &lines{bySKU: make(map[string]*line)} }
+
+// join appends a waiter; the first in line has its turn at once.
+func (l *lines) join(sku string) *waiter {
+	w := &waiter{turn: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.bySKU[sku]
+	if q == nil {
+		q = &line{fact: make(chan struct{})}
+		l.bySKU[sku] = q
+	}
+	q.waiters = append(q.waiters, w)
+	if len(q.waiters) == 1 {
+		close(w.turn)
+	}
+	return w
+}
+
+// leave takes a waiter out and gives the turn on if it had it.
+func (l *lines) leave(sku string, w *waiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.bySKU[sku]
+	for i := range q.waiters {
+		if q.waiters[i] != w {
+			continue
+		}
+		q.waiters = append(q.waiters[:i], q.waiters[i+1:]...)
+		if i == 0 && len(q.waiters) > 0 {
+			close(q.waiters[0].turn)
+		}
+		break
+	}
+	if len(q.waiters) == 0 {
+		delete(l.bySKU, sku)
+	}
+}
+
+// news wakes the line of a SKU.
+func (l *lines) news(sku string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.bySKU[sku]; q != nil {
+		close(q.fact)
+		q.fact = make(chan struct{})
+	}
+}
+
+// nextFact is closed with the next fact of a SKU that somebody waits for.
+func (l *lines) nextFact(sku string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bySKU[sku].fact
+}
+
+// await waits in the SKU's line until Redis gives another answer than Wait. It returns errSoldOut, a LimitError QUEUE_TIMEOUT, or
+// what the reserve returned.
+func (a *Admitter) await(ctx context.Context, r *wanted, first stock.CacheReply) (stock.CacheReply, error) {
+	sku := first.SKU
+	if sku == "" {
+		sku = r.Lines[0].SKU
+	}
+	wait, key := a.cfg.StockWait(sku)
+	late := time.NewTimer(wait)
+	defer late.Stop()
+	w := a.lines.join(sku)
+	defer a.lines.leave(sku, w)
+	if err := a.awaitTurn(r, sku, w, late.C); err != nil {
+		return stock.CacheReply{}, lateError(err, key, wait)
+	}
+	reply, err := a.askUntilDecided(ctx, r, sku, late.C)
+	return reply, lateError(err, key, wait)
+}
+
+// errLateForStock is replaced by a LimitError that names the setting.
+var errLateForStock = errors.New("waited too long for stock")
+
+func lateError(err error, key string, wait time.Duration) error {
+	if errors.Is(err, errLateForStock) {
+		return &stock.LimitError{Code: stock.CodeQueueTimeout, Limit: key, Value: wait.String()}
+	}
+	return err
+}
+
+// awaitTurn returns nil when the waiter is the head of its line, or when it has to ask Redis out of turn because the SKU is sold out
+// and it has a request id.
+func (a *Admitter) awaitTurn(r *wanted, sku string, w *waiter, late <-chan time.Time) error {
+	for {
+		fact := a.lines.nextFact(sku)
+		if a.flags.soldOut(sku, r.Lines[0].Qty, time.Now()) {
+			if r.Keyed {
+				return nil
+			}
+			return errSoldOut
+		}
+		select {
+		case <-w.turn:
+			return nil
+		case <-fact:
+		case <-late:
+			return errLateForStock
+		}
+	}
+}
+
+// askUntilDecided asks Redis at once and then with each fact or PollEvery, until the answer is not Wait.
+func (a *Admitter) askUntilDecided(ctx context.Context, r *wanted, sku string, late <-chan time.Time) (stock.CacheReply, error) {
+	for {
+		fact := a.lines.nextFact(sku)
+		reply, err := a.reserve(ctx, r)
+		if err != nil {
+			return reply, fmt.Errorf("ask again for stock: %w", err)
+		}
+		if reply.Code != stock.CacheWait {
+			if reply.Code == stock.CacheSoldOut {
+				a.lines.news(sku)
+			}
+			return reply, nil
+		}
+		poll := time.NewTimer(PollEvery)
+		select {
+		case <-fact:
+			poll.Stop()
+		case <-poll.C:
+		case <-late:
+			poll.Stop()
+			return reply, errLateForStock
+		}
+	}
+}
