@@ -1,0 +1,56 @@
+# stockgate: `make help` lists what can be made.
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -eu -o pipefail -c
+GO ?= go
+# Packages whose goroutines share state: the race detector runs over these.
+RACE := ./fallback/... ./filters/... ./gateway/... ./internal/... ./ledger/... ./luascripts/... ./stock/...
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | awk -F ':.*?## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+.PHONY: test
+test: services fmt vet lint unit race ## everything that must be green: installs what it needs, checks, tests
+
+.PHONY: services
+services: ## install Redis and PostgreSQL (Debian packages) if they are missing; nothing is started
+	@./internal/testservices/install.sh
+
+.PHONY: fmt
+fmt: ## fail if a file is not formatted
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not formatted:"; echo "$$bad"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## golangci-lint, built from tools/go.mod
+	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+
+.PHONY: unit
+unit: ## all tests, with real Redis and PostgreSQL
+	$(GO) test -timeout 15m ./...
+
+.PHONY: race
+race: ## tests of the concurrent packages under the race detector
+	$(GO) test -race -timeout 15m $(RACE)
+
+.PHONY: build
+build: ## build the binary into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/stockgate .
+
+.PHONY: demo
+demo: ## run the demo: nothing else needed
+	$(GO) run . serve --demo
+
+.PHONY: bench
+bench: ## a short run of the load generator against servers that it starts itself
+	$(GO) run ./bench
+
+.PHONY: docs
+docs: ## write generated documentation anew
+	$(GO) generate ./...
