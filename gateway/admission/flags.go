@@ -12,7 +12,7 @@ const (
 	// flagForget: after it a flag's ver no longer counts, so that a database restored to older vers is believed again.
 	flagForget = 10 * time.Second
 	flagShards = 64
-	// flagsPerShard bounds the table; SKUs beyond it simply have no flag.
+	// flagsPerShard bounds the table: a new flag beyond it takes the place of another.
 	flagsPerShard = 2048
 )
 
@@ -61,18 +61,20 @@ func (f *flags) set(sku string, left, ver int64, now time.Time) {
 	if known && ver < got.ver && now.Sub(got.at) < flagForget {
 		return
 	}
-	if !known && len(s.bySKU) >= flagsPerShard && !s.makeRoom(now) {
-		return
+	if !known && len(s.bySKU) >= flagsPerShard {
+		s.makeRoom(now)
 	}
 	s.bySKU[sku] = flag{left: left, ver: ver, at: now}
 }
 
-// makeRoom drops what refuses nothing any more.
-func (s *flagShard) makeRoom(now time.Time) bool {
+// makeRoom drops one flag: the first of a few that refuses nothing any more, else any. Losing one costs a question to Redis.
+func (s *flagShard) makeRoom(now time.Time) {
+	looked, victim := 0, ""
 	for sku, got := range s.bySKU {
-		if now.Sub(got.at) >= flagTTL {
-			delete(s.bySKU, sku)
+		victim = sku
+		if looked++; looked == 8 || now.Sub(got.at) >= flagTTL {
+			break
 		}
 	}
-	return len(s.bySKU) < flagsPerShard
+	delete(s.bySKU, victim)
 }

@@ -1,0 +1,116 @@
+package admission
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+func TestAnUnknownSettleIsUndoneByItsOwner(t *testing.T) {
+	b := setup(t, nil)
+	undone := make(chan stock.Op, 1)
+	b.ledger.do = func(n int, op *stock.Op) error {
+		switch n {
+		case 1, 2: // the settle, and the first undoing
+			return stock.ErrUnknown
+		}
+		undone <- *op
+		op.Result = stock.Result{Verdict: stock.VerdictDone, Row: &stock.Row{State: stock.StateReleased, Reservation: *op.Reservation}}
+		return nil
+	}
+	wantRefusal(t, b.admit("k"), stock.CodeUnavailable, SourceRedis)
+	settle, undo := b.ledger.seen()[0], <-undone
+	if undo.Kind != stock.OpRelease || undo.Try != settle.Reservation.Try || undo.ID != settle.Reservation.ID || undo.Class != stock.ClassForwarded {
+		t.Fatalf("undone by %+v", undo)
+	}
+}
+
+func TestBookRepeatsUntilTheDatabaseAnswers(t *testing.T) {
+	b := setup(t, nil)
+	d := b.admit("k")
+	b.ledger.do = func(n int, op *stock.Op) error {
+		if n < 4 {
+			return stock.ErrUnavailable
+		}
+		return verdict(stock.VerdictDone, 4)(n, op)
+	}
+	b.Book(context.Background(), d.Pass, Outcome{Kind: Accepted, Answer: &stock.Answer{Status: 201}})
+	ops := b.ledger.seen()
+	last := ops[len(ops)-1]
+	if len(ops) != 4 || last.Kind != stock.OpBook || last.Outcome != stock.OutcomeAccepted || last.Try != d.Pass.Reservation.Try {
+		t.Fatalf("%d ops, last %+v", len(ops), last)
+	}
+}
+
+func TestBookingsOfEachKind(t *testing.T) {
+	r := &stock.Reservation{ID: stock.ID{1}, Try: 7}
+	p := &Pass{Reservation: r}
+	answer := &stock.Answer{Status: 409}
+	f := func(o Outcome, kind stock.OpKind, outcome stock.Outcome, reason string, kept bool) {
+		t.Helper()
+		op := bookingOf(p, o)
+		if op.Kind != kind || op.Outcome != outcome || op.Reason != reason || (op.Answer != nil) != kept || op.Try != 7 {
+			t.Errorf("%+v became %+v", o, op)
+		}
+	}
+	f(Outcome{Kind: Accepted, Answer: answer}, stock.OpBook, stock.OutcomeAccepted, "", true)
+	f(Outcome{Kind: Rejected, Answer: answer}, stock.OpBook, stock.OutcomeRejected, "refused", true)
+	f(Outcome{Kind: Unknown, Answer: answer, Reason: "timeout"}, stock.OpBook, stock.OutcomeUnknown, "timeout", false)
+	f(Outcome{Kind: Unknown}, stock.OpBook, stock.OutcomeUnknown, "unknown", false) // a row whose reason is empty is still in flight
+	f(Outcome{Kind: NeverSent, Answer: answer}, stock.OpRelease, stock.OutcomeUnknown, "never_sent", false)
+}
+
+// I7: what waits for the database is bounded, and at the bound nothing new is admitted.
+func TestNothingNewIsAdmittedWhileBookingsPileUp(t *testing.T) {
+	b := setup(t, func(c *Config) { c.PendingMax, c.BookWait = 1, time.Nanosecond })
+	d := b.admit("k")
+	release := make(chan struct{})
+	b.ledger.do = func(n int, op *stock.Op) error {
+		<-release
+		return verdict(stock.VerdictDone, 1)(n, op)
+	}
+	b.Book(context.Background(), d.Pass, Outcome{Kind: Accepted})
+	got := b.admit("k2")
+	wantRefusal(t, got, stock.CodeUnavailable, SourceNone)
+	if got.Refusal.Limit != "answers.pending" || got.Refusal.Value != "1" {
+		t.Errorf("refusal = %+v", got.Refusal)
+	}
+	close(release)
+}
+
+func TestFlagsBelieveOnlyTheNewest(t *testing.T) {
+	f, now := newFlags(), time.Unix(1000, 0)
+	f.set("s", 0, 5, now)
+	f.set("s", 3, 4, now) // older
+	if !f.soldOut("s", 1, now) {
+		t.Error("an older reply cleared the flag")
+	}
+	f.set("s", 3, 6, now)
+	if f.soldOut("s", 3, now) || !f.soldOut("s", 4, now) {
+		t.Error("the flag refuses something else than qty > left")
+	}
+	f.set("s", 0, 7, now)
+	if f.soldOut("s", 1, now.Add(flagTTL)) {
+		t.Error("the flag outlives its time")
+	}
+	f.set("s", 9, 1, now.Add(flagForget))
+	if f.soldOut("s", 9, now.Add(flagForget)) {
+		t.Error("a restored database with older vers is never believed")
+	}
+}
+
+func TestFlagsAreBounded(t *testing.T) {
+	f, now := newFlags(), time.Unix(1000, 0)
+	for i := range flagShards * flagsPerShard * 2 {
+		f.set(stock.Try(i+1).String(), 0, 1, now)
+	}
+	total := 0
+	for i := range f.shards {
+		total += len(f.shards[i].bySKU)
+	}
+	if total > flagShards*flagsPerShard {
+		t.Errorf("%d flags, bound is %d", total, flagShards*flagsPerShard)
+	}
+}

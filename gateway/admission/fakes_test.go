@@ -1,0 +1,154 @@
+package admission
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeCache answers reserves by a script and records what it is told.
+type fakeCache struct {
+	mu       sync.Mutex
+	reserve  func(n int, r *stock.Reservation) (stock.CacheReply, error) // n counts the calls from 1
+	load     func() (bool, error)
+	calls    int
+	closings []stock.Closing
+	facts    []stock.Fact
+	closed   chan struct{} // receives one for each Close, if not nil
+}
+
+func (c *fakeCache) Reserve(_ context.Context, r *stock.Reservation, _ time.Duration) (stock.CacheReply, error) {
+	c.mu.Lock()
+	c.calls++
+	n := c.calls
+	c.mu.Unlock()
+	return c.reserve(n, r)
+}
+
+func (c *fakeCache) Close(_ int, closings []stock.Closing, facts []stock.Fact) {
+	c.mu.Lock()
+	c.closings, c.facts = append(c.closings, closings...), append(c.facts, facts...)
+	c.mu.Unlock()
+	if c.closed != nil {
+		c.closed <- struct{}{}
+	}
+}
+
+func (c *fakeCache) Load(context.Context, int, []stock.Fact) (bool, error) {
+	if c.load == nil {
+		return false, nil
+	}
+	return c.load()
+}
+
+func (c *fakeCache) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls
+}
+
+// fakeLedger answers ops by a script and records them.
+type fakeLedger struct {
+	mu  sync.Mutex
+	do  func(n int, op *stock.Op) error
+	ops []stock.Op
+}
+
+func (l *fakeLedger) Do(_ context.Context, op *stock.Op) error {
+	l.mu.Lock()
+	l.ops = append(l.ops, *op)
+	n := len(l.ops)
+	l.mu.Unlock()
+	op.FirstSent = time.Now()
+	return l.do(n, op)
+}
+
+func (l *fakeLedger) seen() []stock.Op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]stock.Op(nil), l.ops...)
+}
+
+// verdict answers every op with v and a fact of what is left.
+func verdict(v stock.Verdict, left int64) func(int, *stock.Op) error {
+	return func(n int, op *stock.Op) error {
+		op.Result = stock.Result{Verdict: v, Facts: []stock.Fact{{SKU: "s", Available: left, Epoch: 1, Ver: int64(n)}}}
+		return nil
+	}
+}
+
+type fakeRows map[stock.ID]*stock.Row
+
+func (r fakeRows) Find(_ context.Context, ids []stock.ID) (map[stock.ID]*stock.Row, error) {
+	return r, nil
+}
+
+type fakeFleet bool
+
+func (f fakeFleet) AllRedisOK() bool { return bool(f) }
+
+type fakeEpochs struct{ stale chan int }
+
+func (e fakeEpochs) Stale(p int) {
+	select {
+	case e.stale <- p:
+	default:
+	}
+}
+
+type bench struct {
+	*Admitter
+	cache  *fakeCache
+	ledger *fakeLedger
+	rows   fakeRows
+	stale  chan int
+}
+
+func reply(code stock.CacheCode) func(int, *stock.Reservation) (stock.CacheReply, error) {
+	return func(int, *stock.Reservation) (stock.CacheReply, error) {
+		return stock.CacheReply{Code: code, SKU: "s", IDsLoaded: true}, nil
+	}
+}
+
+func setup(t *testing.T, change func(*Config)) *bench {
+	t.Helper()
+	b := &bench{cache: &fakeCache{reserve: reply(stock.CacheWon)}, ledger: &fakeLedger{do: verdict(stock.VerdictDone, 5)},
+		rows: fakeRows{}, stale: make(chan int, 1)}
+	cfg := Config{Deployment: "d", Gateway: "g", Partitions: 4, ForwardWithin: 2 * time.Second, QueueWait: time.Second,
+		Transaction: time.Second, BookWait: 10 * time.Second, PendingMax: 10, LoadRate: 1000,
+		StockWait: func(string) (time.Duration, string) { return 10 * time.Second, "hotspot.shared.max_wait" }}
+	if change != nil {
+		change(&cfg)
+	}
+	b.Admitter = New(cfg, Parts{Cache: b.cache, Ledger: b.ledger, Rows: b.rows, Fleet: fakeFleet(true),
+		Epochs: fakeEpochs{b.stale}, Log: zaptest.NewLogger(t)})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := b.Drain(ctx); err != nil {
+			t.Errorf("drain: %v", err)
+		}
+	})
+	return b
+}
+
+func wish(key string) *Wish {
+	return &Wish{Route: "place-order", User: "u1", RequestID: key, Lines: []stock.Line{{SKU: "s", Qty: 1}}, Hold: time.Minute}
+}
+
+func (b *bench) admit(key string) Decision { return b.Admit(context.Background(), wish(key)) }
+
+func wantRefusal(t *testing.T, d Decision, code stock.Code, source Source) {
+	t.Helper()
+	if d.Refusal == nil || d.Refusal.Code != code || d.Source != source {
+		t.Fatalf("decision = %+v (refusal %+v), want %s from %s", d, d.Refusal, code, source)
+	}
+}
