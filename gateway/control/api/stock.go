@@ -1,0 +1,73 @@
+package api
+
+// Fact is what the database last said about a SKU: the answer to every change of stock.
+type Fact struct {
+	SKU       string `json:"sku"`
+	Available int64  `json:"available"` // units that anyone may be given
+	Granted   int64  `json:"granted"`   // units handed to Redis to sell ahead
+	Paused    bool   `json:"paused"`
+	Ver       int64  `json:"ver"`
+	Epoch     int64  `json:"epoch"`
+}
+
+// Change answers a change of stock. It describes the SKU as the change's transaction left it.
+type Change struct {
+	Fact
+	// Op is the op id of an adjustment; the same id again changes nothing.
+	Op string `json:"op,omitempty"`
+}
+
+// SKU is all that is known of a SKU's stock.
+type SKU struct {
+	Fact
+	Held         int64 `json:"held"`
+	Confirmed    int64 `json:"confirmed"`
+	Compensating int64 `json:"compensating"`
+	// StockIn is what was ever put in, less what was taken out by other means than orders:
+	// StockIn = Available + Granted + Held + Confirmed + Compensating (I2).
+	StockIn int64 `json:"stock_in"`
+	// Redis is what Redis holds for the SKU; nil if it could not be asked or there is none.
+	Redis *Registers `json:"redis,omitempty"`
+}
+
+// Registers is what Redis holds for a SKU. All but Loaded are 0 if it is not loaded.
+type Registers struct {
+	Loaded bool  `json:"loaded"`
+	Base   int64 `json:"base"` // what Redis may give out
+	Rest   int64 `json:"rest"` // what the database has besides
+	Out    int64 `json:"out"`  // in open: pre-deducted, not yet settled
+	Free   int64 `json:"free"` // base − out
+	Ver    int64 `json:"ver"`
+	Epoch  int64 `json:"epoch"`
+	Paused bool  `json:"paused"`
+}
+
+// SKUList is a page of SKUs in the order of their bytes.
+type SKUList struct {
+	SKUs []SKU `json:"skus"`
+	// Next is the value of `after` for the next page; "" on the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// SetStock asks to make a SKU's unsold total Available, creating the SKU if it is new.
+type SetStock struct {
+	Available int64  `json:"available"` // 0 … 2^53
+	Reason    string `json:"reason,omitempty"`
+}
+
+// AdjustStock asks to add Delta to a SKU's available.
+type AdjustStock struct {
+	Delta  int64  `json:"delta"` // −2^53 … 2^53, not 0
+	Op     string `json:"op"`    // 1–128 visible ASCII bytes, drawn by the caller: makes a repeat the same change
+	Reason string `json:"reason,omitempty"`
+}
+
+// Note is the body of calls that need none but may say why.
+type Note struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Imported answers an import that was applied as a whole.
+type Imported struct {
+	SKUs int `json:"skus"` // how many were set
+}
