@@ -74,6 +74,9 @@ type Snapshot struct {
 	Takes        []UserTake
 	Gauges       []Gauge
 	ShownUnknown int64 // how many reservations of unknown outcome the metrics show
+	// Stall is the longest time that the database stood still while Replies were collected. Ledger rows carry the time at which
+	// their transaction ran, not that of its commit, so what clients were told is judged with so much more patience.
+	Stall time.Duration
 }
 
 // SKUSnapshot is the database's side of one SKU.
@@ -123,12 +126,12 @@ type Reply struct {
 	Request               string // request id, "" = none
 	SKU                   string
 	Qty                   int64
-	Status                int    // 0: no answer
-	Code                  Code   // "" for the backend's own answers
-	Limit                 string // the limit that a refusal names
-	Reservation           ID     // zero: none named
-	Answer                string // digest of the body of a backend's answer, "" = not taken
-	Sent, Done            time.Time
+	Status                int       // 0: no answer
+	Code                  Code      // "" for the backend's own answers
+	Limit                 string    // the limit that a refusal names
+	Reservation           ID        // zero: none named
+	Answer                string    // digest of the body of a backend's answer, "" = not taken
+	Sent, Done            time.Time // by the database's clock, or both zero
 }
 
 // Won reports whether the client was told that its order was placed.

@@ -1,0 +1,145 @@
+package stock
+
+import "time"
+
+// RestGrace is how far behind its time an expiry may be, at rest.
+const RestGrace = 5 * time.Second
+
+// CheckI3: per reservation and SKU, the ledger's takings less its givings are what the row still takes. A reservation without a row
+// (removed after its retention) takes nothing. Nothing is given back that was not taken.
+func CheckI3(s *Snapshot) []Violation {
+	f := findings{invariant: 3}
+	rows := s.rowsByID()
+	for i := range s.SKUs {
+		k := &s.SKUs[i]
+		net, order := netTaken(k.Ledger)
+		for _, id := range order {
+			if rows[id] == nil && net[id] != 0 {
+				f.add(k.SKU, id, "the ledger has %d deducted, there is no row", net[id])
+			}
+		}
+		f.rowsAgainst(s, k.SKU, net)
+	}
+	return f.list
+}
+
+// netTaken adds up the ledger per reservation; order is that of the first rows.
+func netTaken(ledger []LedgerRow) (net map[ID]int64, order []ID) {
+	net = map[ID]int64{}
+	for i := range ledger {
+		r := &ledger[i]
+		if r.Reservation.IsZero() {
+			continue
+		}
+		if _, known := net[r.Reservation]; !known {
+			order = append(order, r.Reservation)
+		}
+		net[r.Reservation] -= r.Delta
+	}
+	return net, order
+}
+
+// rowsAgainst compares the reservations' lines of one SKU with what the ledger says is taken.
+func (f *findings) rowsAgainst(s *Snapshot, sku string, net map[ID]int64) {
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		for j, l := range r.Lines {
+			if l.SKU != sku {
+				continue
+			}
+			if back := r.givenBack(j); back < 0 || back > l.Qty {
+				f.add(sku, r.ID, "%d released of a line of %d", back, l.Qty)
+			}
+			if net[r.ID] != r.taken(j) {
+				f.add(sku, r.ID, "the ledger has %d deducted, the row (%s, qty %d, released %d) says %d",
+					net[r.ID], r.State, l.Qty, r.givenBack(j), r.taken(j))
+			}
+		}
+	}
+}
+
+// CheckI3AtRest: an accepted reservation does not outlive its time, and no pre-deducted try its deadline.
+func CheckI3AtRest(s *Snapshot) []Violation {
+	f := findings{invariant: 3}
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		if r.State != StateHeld || r.Outcome != OutcomeAccepted {
+			continue
+		}
+		if late := s.At.Sub(r.ExpiresAt); late > RestGrace {
+			f.add(r.firstSKU(), r.ID, "held %s past its end at %s", late, r.ExpiresAt.Format(time.RFC3339))
+		}
+	}
+	for i := range s.Open {
+		e := &s.Open[i]
+		if e.Overdue > RestGrace {
+			f.add(e.firstSKU(), e.ID, "try %s is open in Redis %s past its deadline", e.Try, e.Overdue)
+		}
+	}
+	return f.list
+}
+
+// CheckI3Shown: at rest, the metrics show at least as many unknown outcomes as there are.
+func CheckI3Shown(s *Snapshot) []Violation {
+	f := findings{invariant: 3}
+	var unknown int64
+	for i := range s.Reservations {
+		if r := &s.Reservations[i]; r.State == StateHeld && r.Outcome == OutcomeUnknown {
+			unknown++
+		}
+	}
+	if unknown > s.ShownUnknown {
+		f.add("", ID{}, "%d reservations are of unknown outcome, %d are shown", unknown, s.ShownUnknown)
+	}
+	return f.list
+}
+
+// CheckI5: what the database counts for a user is what the user's reservations take, and within the limit.
+func CheckI5(s *Snapshot) []Violation {
+	f := findings{invariant: 5}
+	taken := map[UserTake]int64{} // by activity, SKU and user; Qty 0
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		for j, l := range r.Lines {
+			taken[UserTake{Activity: r.Activity, SKU: l.SKU, User: r.User}] += r.taken(j)
+		}
+	}
+	limits := map[PurchaseLimit]int64{} // by activity and SKU; Units 0
+	for _, l := range s.Limits {
+		limits[PurchaseLimit{Activity: l.Activity, SKU: l.SKU}] = l.Units
+	}
+	counted := map[UserTake]bool{}
+	for _, t := range s.Takes {
+		who := UserTake{Activity: t.Activity, SKU: t.SKU, User: t.User}
+		counted[who] = true
+		if t.Qty != taken[who] {
+			f.add(t.SKU, ID{}, "user %q, activity %q: counted are %d, the reservations take %d", t.User, t.Activity, t.Qty, taken[who])
+		}
+	}
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		for _, l := range r.Lines {
+			who := UserTake{Activity: r.Activity, SKU: l.SKU, User: r.User}
+			limit, limited := limits[PurchaseLimit{Activity: r.Activity, SKU: l.SKU}]
+			units := taken[who]
+			delete(taken, who) // each is reported once
+			if !limited || r.User == "" || units == 0 {
+				continue
+			}
+			if units > limit {
+				f.add(l.SKU, ID{}, "user %q, activity %q: %d units, the limit is %d", r.User, r.Activity, units, limit)
+			}
+			if !counted[who] {
+				f.add(l.SKU, ID{}, "user %q, activity %q: %d units are not counted", r.User, r.Activity, units)
+			}
+		}
+	}
+	return f.list
+}
+
+func (r *Reservation) firstSKU() string {
+	if len(r.Lines) == 0 {
+		return ""
+	}
+	return r.Lines[0].SKU
+}
