@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stockgate/stockgate/internal/crashpoint"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -56,6 +57,7 @@ func (a *Admitter) learn(r *wanted, reply stock.CacheReply) {
 func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply) Decision {
 	switch reply.Code {
 	case stock.CacheWon:
+		crashpoint.Hit(crashpoint.AfterPrededuct)
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceRedis, open: true})
 	case stock.CacheDuplicate:
 		return a.duplicate(ctx, r, reply)

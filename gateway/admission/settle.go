@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/stockgate/stockgate/internal/crashpoint"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -38,6 +39,7 @@ func (a *Admitter) settled(r *wanted, at attempt, op *stock.Op) Decision {
 	res := &op.Result
 	a.observe(res.Facts)
 	if res.Verdict == stock.VerdictDone {
+		crashpoint.Hit(crashpoint.AfterCommit)
 		a.publish(a.partition(r), []stock.Closing{{ID: r.ID, Try: r.Try, Fingerprint: r.Fingerprint, Won: true}}, res.Facts)
 		return Decision{Source: at.source, Reservation: r.ID, Pass: &Pass{Reservation: &r.Reservation, RequestKey: r.key,
 			ExpiresAt: res.ExpiresAt, ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}
