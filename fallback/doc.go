@@ -1,0 +1,2 @@
+// Package fallback stub.
+package fallback
