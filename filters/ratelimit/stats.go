@@ -1,0 +1,35 @@
+package ratelimit
+
+// Stats counts what one limit did. The counters only rise; the set of limits is fixed, so their names are good metric labels.
+type Stats struct {
+	Limit      string // name of the limit
+	Passed     uint64 // requests that took a token
+	Refused    uint64 // requests that this limit refused
+	Overflowed uint64 // those of both that shared the overflow bucket
+	Evicted    uint64 // full buckets that made room
+	Keys       int    // buckets kept now
+}
+
+// Stats returns the counters of every limit, in the order of the limits. It locks a shard at a time.
+func (f *Filter) Stats() []Stats {
+	all := make([]Stats, 0, len(f.limits))
+	for _, l := range f.limits {
+		all = append(all, l.stats())
+	}
+	return all
+}
+
+func (l *limit) stats() Stats {
+	sum := Stats{Limit: l.Name}
+	l.table.each(func(s *shard, overflow bool) {
+		sum.Passed += s.passed
+		sum.Refused += s.refused
+		if overflow {
+			sum.Overflowed += s.passed + s.refused
+			return
+		}
+		sum.Evicted += s.evicted
+		sum.Keys += len(s.index)
+	})
+	return sum
+}
