@@ -87,6 +87,22 @@ func earlier(a, b *Reply) *Reply {
 	return a
 }
 
+// CheckI4Won: who was told that the order was placed has an order, by the reservation that the answer names.
+func CheckI4Won(s *Snapshot) []Violation {
+	f := findings{invariant: 4}
+	ordered := make(map[ID]bool, len(s.Orders))
+	for i := range s.Orders {
+		ordered[s.Orders[i].Reservation] = true
+	}
+	for i := range s.Replies {
+		r := &s.Replies[i]
+		if r.Won() && !r.Reservation.IsZero() && !ordered[r.Reservation] {
+			f.add(r.SKU, r.Reservation, "user %q was told %d, the backend has no order", r.User, r.Status)
+		}
+	}
+	return f.list
+}
+
 // CheckI6: no reservation of unknown outcome is released by time.
 func CheckI6(s *Snapshot) []Violation {
 	f := findings{invariant: 6}

@@ -19,7 +19,8 @@ func CheckI1(s *Snapshot) []Violation {
 }
 
 // CheckI1Orders: per SKU, units of live orders ≤ stock put in. What was given back of an accepted order (expired, cancelled,
-// refunded, in whole or in part) is not live any more: the order service is told of it, and the units are sold again by right.
+// refunded, in whole or in part) is not live any more: the order service is told of it, and the units are sold again by right. Without
+// PartReservations every order that is not cancelled counts as live.
 func CheckI1Orders(s *Snapshot) []Violation {
 	f := findings{invariant: 1}
 	rows := s.rowsByID()

@@ -98,6 +98,7 @@ var plants = []plant{
 		o.Ref, o.Reservation = "again", released(s).ID
 		s.Orders = append(s.Orders, o)
 	}, "I4 one effect: a: reservation"},
+	{"order that was told of and is not there", func(_ *shop, s *Snapshot) { s.Orders = s.Orders[1:] }, "I4 one effect: a: reservation"},
 	{"two reservations of a request id", func(_ *shop, s *Snapshot) {
 		r := s.Replies[0]
 		r.Reservation = released(s).ID
@@ -223,6 +224,13 @@ func TestWhatWasNotGatheredIsSaidToBeUnchecked(t *testing.T) {
 			t.Errorf("I%d (%s) could run", c.Invariant, c.Clause)
 		}
 	}
+	s.SKUs[0].Available--
+	s.Parts |= PartOrders
+	s.Orders[0].Qty = 13
+	if got := Check(s, false); len(got) != 1 || got[0].Invariant != 1 {
+		t.Fatalf("orders alone do not show an oversell: %v", got)
+	}
+	s.Parts = PartSKUs
 	if ran, all := len(Unchecked(s.Parts, true)), len(Checkers()); ran != all-2 {
 		t.Fatalf("%d of %d checkers left out, 2 need the SKUs alone", ran, all)
 	}
