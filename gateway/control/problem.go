@@ -7,43 +7,55 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
 
-// statusOf gives the codes of this API their HTTP status. They are those of the public side.
-var statusOf = map[stock.Code]int{
-	stock.CodeBadRequest:         http.StatusBadRequest,
-	stock.CodeUnauthorized:       http.StatusUnauthorized,
-	stock.CodeNoRoute:            http.StatusNotFound,
-	stock.CodeUnknownSKU:         http.StatusNotFound,
-	stock.CodeUnknownReservation: http.StatusNotFound,
-	stock.CodeMethodNotAllowed:   http.StatusMethodNotAllowed,
-	stock.CodeSoldOut:            http.StatusConflict,
-	stock.CodeReleased:           http.StatusConflict,
-	stock.CodeKeyReused:          http.StatusUnprocessableEntity,
-	stock.CodeBodyTooLarge:       http.StatusRequestEntityTooLarge,
-	stock.CodeUnsupportedEncoded: http.StatusUnsupportedMediaType,
-	stock.CodeQueueFull:          http.StatusServiceUnavailable,
-	stock.CodeQueueTimeout:       http.StatusServiceUnavailable,
-	stock.CodeUnavailable:        http.StatusServiceUnavailable,
-	stock.CodePaused:             http.StatusServiceUnavailable,
-	stock.CodeCorruptStock:       http.StatusServiceUnavailable,
-	stock.CodeOutcomeUnknown:     http.StatusGatewayTimeout,
-	stock.CodeInternal:           http.StatusInternalServerError,
+// problemURI begins the type URI of every problem; the code in lower case follows. It is the public side's: one page explains both.
+const problemURI = "https://github.com/stockgate/stockgate/blob/main/gateway/problems.md#"
+
+// kind is what all problems of a code have in common.
+type kind struct {
+	status int
+	title  string
+}
+
+// kinds are the codes of this API. They mean what they mean on the public side; the titles speak of this one.
+var kinds = map[stock.Code]kind{
+	stock.CodeBadRequest:         {400, "Bad request"},
+	stock.CodeUnauthorized:       {401, "Unauthorized"},
+	stock.CodeNoRoute:            {404, "Nothing at this path"},
+	stock.CodeUnknownSKU:         {404, "Unknown SKU"},
+	stock.CodeUnknownReservation: {404, "Unknown reservation"},
+	stock.CodeMethodNotAllowed:   {405, "Method not allowed on this path"},
+	stock.CodeSoldOut:            {409, "Sold out"},
+	stock.CodeReleased:           {409, "The reservation was released"},
+	stock.CodeKeyReused:          {422, "The op id was used for another change"},
+	stock.CodeBodyTooLarge:       {413, "The body is too large"},
+	stock.CodeUnsupportedEncoded: {415, "Encoded bodies are not read"},
+	stock.CodeRateLimited:        {429, "Too many requests"},
+	stock.CodeSKULimited:         {429, "Too many requests for this SKU"},
+	stock.CodeQueueFull:          {503, "The queue is full"},
+	stock.CodeQueueTimeout:       {503, "Waited too long"},
+	stock.CodeUnavailable:        {503, "Not available now"},
+	stock.CodePaused:             {503, "Sales of this SKU are paused"},
+	stock.CodeCorruptStock:       {503, "The stock of this SKU is not a number that can be sold from"},
+	stock.CodeOutcomeUnknown:     {504, "The outcome is unknown; make the same call again"},
+	stock.CodeInternal:           {500, "Internal error"},
 }
 
 // refuse makes a problem. Codes without a status of their own are faults of this server.
 func refuse(code stock.Code, format string, args ...any) *api.Problem {
-	status, known := statusOf[code]
+	k, known := kinds[code]
 	if !known {
-		status = http.StatusInternalServerError
+		k = kinds[stock.CodeInternal]
 	}
 	return &api.Problem{
-		Type:   "about:blank",
-		Title:  http.StatusText(status),
-		Status: status,
+		Type:   problemURI + strings.ToLower(string(code)),
+		Title:  k.title,
+		Status: k.status,
 		Code:   string(code),
 		Detail: fmt.Sprintf(format, args...),
 	}
@@ -88,10 +100,10 @@ func ofRead(err error) *api.Problem {
 
 // writeProblem answers a refusal. What may be tried again says when, spread so that callers do not come back in step.
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
-	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusGatewayTimeout {
+	switch p.Status {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		w.Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(3)))
-	}
-	if p.Status == http.StatusUnauthorized {
+	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="stockgate"`)
 	}
 	write(w, p.Status, api.ProblemType, p)

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/httpserve"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -117,23 +117,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          zap.NewStdLog(s.deps.Log),
 	}
-	done := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { done <- s.shutdown(server) })
-	err := server.Serve(ln)
-	if stop() { // ctx has not ended: the listener failed by itself
-		_ = server.Close()
-		return err
-	}
-	return <-done
-}
-
-func (s *Server) shutdown(server *http.Server) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Timeout)
-	defer cancel()
-	if err := server.Shutdown(ctx); err != nil {
-		return errors.Join(err, server.Close())
-	}
-	return nil
+	return httpserve.Serve(ctx, server, ln, s.cfg.Timeout)
 }
 
 // getStatus answers the replica's view of itself.

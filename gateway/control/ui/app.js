@@ -7,7 +7,7 @@ const PAGE = 100;          // SKUs on a page
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en-US");
-const view = { after: "", next: "", skus: [], paused: false, seenAt: 0, timer: 0 };
+const view = { after: "", next: "", skus: [], paused: false, seenAt: 0, timer: 0, round: 0 };
 
 async function read(path) {
   const token = sessionStorage.getItem("stockgate-token");
@@ -24,8 +24,10 @@ async function read(path) {
 
 async function refresh() {
   clearTimeout(view.timer);
+  const round = ++view.round;
   const stock = `/v1/stock?limit=${PAGE}` + (view.after ? `&after=${encodeURIComponent(view.after)}` : "");
   const [status, list] = await Promise.allSettled([read("/v1/status"), read(stock)]);
+  if (round !== view.round) return; // a later call (another page, a token) has taken over
   const failed = [status, list].filter((r) => r.status === "rejected").map((r) => r.reason);
   if (status.status === "fulfilled") showStatus(status.value);
   if (list.status === "fulfilled") showStock(list.value);

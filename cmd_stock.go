@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/gateway/control/client"
+	"github.com/stockgate/stockgate/stock"
+)
+
+const (
+	listPage      = 1000            // SKUs asked for at a time
+	importTimeout = 3 * time.Minute // longer than the gateway gives an import, so that its answer is heard
+)
+
+// newStockCommand is `stockgate stock …`: what an operator does with stock, through the control API of a running gateway.
+func newStockCommand() *cobra.Command {
+	f := &clientFlags{}
+	cmd := &cobra.Command{
+		Use:          "stock",
+		Short:        "See and change stock through a running gateway",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f.register(cmd)
+	cmd.AddCommand(
+		f.setCommand(),
+		f.addCommand(),
+		f.getCommand(),
+		f.listCommand(),
+		f.importCommand(),
+		f.noteCommand("sync", "Notice what others wrote to the stock row", (*client.Client).SyncStock),
+		f.noteCommand("pause", "Stop sales of a SKU", (*client.Client).PauseStock),
+		f.noteCommand("resume", "Restart sales of a SKU", (*client.Client).ResumeStock),
+	)
+	return cmd
+}
+
+func (f *clientFlags) setCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:     "set SKU UNITS",
+		Short:   "Make the unsold units of a SKU this many; creates the SKU",
+		Example: "  stockgate stock set sku-1001 100",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			units, err := parseUnits("UNITS", args[1], 0)
+			if err != nil {
+				return err
+			}
+			return f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
+				return c.SetStock(ctx, args[0], units, reason)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger")
+	return cmd
+}
+
+func (f *clientFlags) addCommand() *cobra.Command {
+	in := api.AdjustStock{}
+	cmd := &cobra.Command{
+		Use:   "add SKU UNITS",
+		Short: "Add units to a SKU, or take them away with a negative number; safe to repeat with --op",
+		Example: "  stockgate stock add sku-1001 50\n" +
+			"  stockgate stock add sku-1001 -5 --reason broken --op delivery-4711",
+		// cobra would take -5 for flags; the command parses its own line.
+		DisableFlagParsing: true,
+	}
+	cmd.Flags().StringVar(&in.Op, "op", "", "your id of this change: the same id again changes nothing; drawn if absent")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		args, help, err := parseSigned(cmd, args)
+		if help || err != nil {
+			return errors.Join(err, helpIf(cmd, help))
+		}
+		return f.add(cmd, args, in)
+	}
+	return cmd
+}
+
+func (f *clientFlags) add(cmd *cobra.Command, args []string, in api.AdjustStock) error {
+	if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+		return err
+	}
+	var err error
+	if in.Delta, err = parseUnits("UNITS", args[1], -stock.MaxQuantity); err != nil {
+		return err
+	}
+	if in.Op == "" {
+		in.Op = "cli-" + uuid.NewString()
+	}
+	err = f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
+		return c.AdjustStock(ctx, args[0], in)
+	})
+	if maybeDone(err) {
+		return fmt.Errorf("%w; to repeat safely: --op %s", err, in.Op)
+	}
+	return err
+}
+
+// maybeDone reports whether a change that failed so may have been made, or may be tried again under the same op.
+func maybeDone(err error) bool {
+	var problem *api.Problem
+	return err != nil && (!errors.As(err, &problem) || problem.Status >= 500)
+}
+
+func (f *clientFlags) getCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "get SKU",
+		Short: "Show a SKU",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := stock.CheckSKU(args[0]); err != nil {
+				return err
+			}
+			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
+				sku, err := c.Stock(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return f.show(cmd.OutOrStdout(), sku, func(w io.Writer) { stockTable(w, []api.SKU{sku}) })
+			})
+		},
+	}
+}
+
+func (f *clientFlags) listCommand() *cobra.Command {
+	var after string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show all SKUs, by name",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
+				list, err := listStock(ctx, c, after, limit)
+				if err != nil {
+					return err
+				}
+				return f.show(cmd.OutOrStdout(), list, func(w io.Writer) { stockTable(w, list.SKUs) })
+			})
+		},
+	}
+	cmd.Flags().StringVar(&after, "after", "", "only SKUs whose name comes after this one")
+	cmd.Flags().IntVar(&limit, "limit", 0, "at most this many; 0: all")
+	return cmd
+}
+
+// listStock gathers pages until limit (0: none) or the end.
+func listStock(ctx context.Context, c *client.Client, after string, limit int) (api.SKUList, error) {
+	all := api.SKUList{SKUs: []api.SKU{}, Next: after}
+	for {
+		page := listPage
+		if limit > 0 {
+			page = min(page, limit-len(all.SKUs))
+		}
+		list, err := c.ListStock(ctx, all.Next, page)
+		if err != nil {
+			return all, err
+		}
+		all.SKUs, all.Next = append(all.SKUs, list.SKUs...), list.Next
+		if all.Next == "" || len(all.SKUs) == limit {
+			return all, nil
+		}
+	}
+}
+
+func (f *clientFlags) importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE",
+		Short: "Set many SKUs from CSV lines sku,available; - reads standard input",
+		Long: "Set many SKUs from CSV lines sku,available, with or without that header line. All lines are checked before the first is\n" +
+			"applied. The same import again is safe.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := openInput(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			if !cmd.Flags().Changed("timeout") {
+				f.timeout = importTimeout
+			}
+			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
+				done, err := c.ImportStock(ctx, in)
+				if err != nil {
+					showBadLines(cmd.ErrOrStderr(), err)
+					return err
+				}
+				return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "%d SKUs set\n", done.SKUs) })
+			})
+		},
+	}
+}
+
+func openInput(cmd *cobra.Command, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(cmd.InOrStdin()), nil
+	}
+	return os.Open(name)
+}
+
+// showBadLines prints the lines of an import that the gateway refused.
+func showBadLines(w io.Writer, err error) {
+	var problem *api.Problem
+	if !errors.As(err, &problem) {
+		return
+	}
+	for _, bad := range problem.BadLines {
+		fmt.Fprintf(w, "line %d: %s\n", bad.Line, bad.Problem)
+	}
+	if more := problem.BadLinesTotal - len(problem.BadLines); more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+}
+
+// noteCommand is a change that carries nothing but a reason.
+func (f *clientFlags) noteCommand(verb, short string,
+	call func(*client.Client, context.Context, string, string) (api.Change, error)) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   verb + " SKU",
+		Short: short,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
+				return call(c, ctx, args[0], reason)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger")
+	return cmd
+}
+
+// change makes one change of a SKU and shows what it left.
+func (f *clientFlags) change(cmd *cobra.Command, sku string, do func(context.Context, *client.Client) (api.Change, error)) error {
+	if err := stock.CheckSKU(sku); err != nil {
+		return err
+	}
+	return f.with(cmd, func(ctx context.Context, c *client.Client) error {
+		change, err := do(ctx, c)
+		if err != nil {
+			return err
+		}
+		return f.show(cmd.OutOrStdout(), change, func(w io.Writer) { changeTable(w, change) })
+	})
+}
+
+// with runs do with a client and closes it.
+func (f *clientFlags) with(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	c, err := f.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return do(ctx, c)
+}
+
+func stockTable(w io.Writer, skus []api.SKU) {
+	row(w, "SKU", "AVAILABLE", "GRANTED", "HELD", "CONFIRMED", "PUT IN", "REDIS FREE", "STATE")
+	for _, s := range skus {
+		row(w, s.SKU, s.Available, s.Granted, s.Held, s.Confirmed, s.StockIn, redisFree(s.Redis), stateOf(s.Fact))
+	}
+}
+
+func changeTable(w io.Writer, c api.Change) {
+	row(w, "SKU", "AVAILABLE", "GRANTED", "STATE", "OP")
+	row(w, c.SKU, c.Available, c.Granted, stateOf(c.Fact), orDash(c.Op))
+}
+
+func redisFree(r *api.Registers) string {
+	if r == nil || !r.Loaded {
+		return "-"
+	}
+	return strconv.FormatInt(r.Free, 10)
+}
+
+func stateOf(f api.Fact) string {
+	switch {
+	case f.Paused:
+		return "paused"
+	case f.Available+f.Granted == 0:
+		return "sold out"
+	}
+	return "on sale"
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// parseUnits reads a whole number from least to 2^53.
+func parseUnits(name, s string, least int64) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < least || n > stock.MaxQuantity {
+		return 0, fmt.Errorf("%s is %q, must be a whole number from %d to %d", name, s, least, stock.MaxQuantity)
+	}
+	return n, nil
+}
+
+var negative = regexp.MustCompile(`^-[0-9]+$`)
+
+// parseSigned parses a command line whose arguments may be negative numbers, which flags would swallow, and returns the arguments.
+func parseSigned(cmd *cobra.Command, line []string) (args []string, help bool, err error) {
+	cmd.DisableFlagParsing = false
+	var flags, numbers []string
+	for _, word := range line {
+		if negative.MatchString(word) {
+			numbers = append(numbers, word)
+		} else {
+			flags = append(flags, word)
+		}
+	}
+	cmd.InitDefaultHelpFlag()
+	if err := cmd.ParseFlags(flags); err != nil {
+		return nil, false, err
+	}
+	help, err = cmd.Flags().GetBool("help")
+	return append(cmd.Flags().Args(), numbers...), help, err
+}
+
+func helpIf(cmd *cobra.Command, help bool) error {
+	if !help {
+		return nil
+	}
+	return cmd.Help()
+}

@@ -1,0 +1,154 @@
+// Package client calls the control API. It makes one request per call and never repeats one by itself: whether a change may be
+// made again is the caller's to know, and every change of this API may be. It is safe for concurrent use.
+//
+// Errors are one line for people. A refusal of the server is an *api.Problem (errors.As); all else is trouble on the way: after it,
+// a change may or may not have been made.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+)
+
+// answerBytesMax bounds what is read of an answer.
+const answerBytesMax = 16 << 20
+
+// Config says where the control API is and who calls.
+type Config struct {
+	// URL is the listener's base, e.g. http://127.0.0.1:9090. Required.
+	URL string
+	// Token is sent as a bearer token. Empty: none is sent.
+	Token string
+	// Actor is who acts, for the audit: 1–128 visible ASCII bytes. Empty: the server names the token.
+	Actor string
+	// Timeout bounds one call. 0: the caller's context alone does.
+	Timeout time.Duration
+}
+
+// Client calls one control listener.
+type Client struct {
+	cfg  Config
+	base *url.URL
+	http *http.Client
+}
+
+// New checks the address; it does not connect.
+func New(cfg Config) (*Client, error) {
+	base, err := url.Parse(cfg.URL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
+		return nil, fmt.Errorf("control address %q must look like http://127.0.0.1:9090", cfg.URL)
+	}
+	if strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
+		return nil, fmt.Errorf("control address %q must end after the port", cfg.URL)
+	}
+	return &Client{cfg: cfg, base: base, http: &http.Client{
+		Timeout: cfg.Timeout,
+		Transport: &http.Transport{
+			Proxy:             nil, // the control API is not asked through a proxy of the environment
+			DialContext:       (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			ForceAttemptHTTP2: true,
+			IdleConnTimeout:   30 * time.Second,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token stays here
+	}}, nil
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// call makes one request with in as its JSON, or without a body, and decodes the answer.
+func call[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
+	var out T
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return out, err
+		}
+		body = bytes.NewReader(text)
+	}
+	err := c.send(ctx, method, path, "application/json", body, &out)
+	return out, err
+}
+
+func (c *Client) send(ctx context.Context, method, path, mediaType string, body io.Reader, out any) error {
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.base.String(), "/")+path, body)
+	if err != nil {
+		return err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", mediaType)
+	}
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	if c.cfg.Actor != "" {
+		req.Header.Set("Stockgate-Actor", c.cfg.Actor)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return c.unreached(err)
+	}
+	defer res.Body.Close()
+	return c.read(res, out)
+}
+
+func (c *Client) read(res *http.Response, out any) error {
+	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytesMax+1))
+	if err != nil {
+		return c.unreached(err)
+	}
+	if len(text) > answerBytesMax {
+		return fmt.Errorf("%s answered more than %d bytes", c.base, answerBytesMax)
+	}
+	if res.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text, out); err != nil {
+			return fmt.Errorf("%s does not answer like a control API: %w", c.base, err)
+		}
+		return nil
+	}
+	problem := &api.Problem{}
+	if json.Unmarshal(text, problem) != nil || problem.Code == "" {
+		return fmt.Errorf("%s does not answer like a control API: HTTP %s", c.base, res.Status)
+	}
+	return problem
+}
+
+// unreached says in one line what went wrong on the way.
+func (c *Client) unreached(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err // without the method and the address, which the sentence has already
+	}
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nothing listens at %s: is stockgate running, and is this its control address? (--control): %w", c.base,
+			syscall.ECONNREFUSED)
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%s did not answer in time: %w", c.base, context.DeadlineExceeded)
+	}
+	return fmt.Errorf("cannot reach %s: %w", c.base, err)
+}
+
+// segment escapes one part of a path. A lone or double dot would be taken for a step in the path, so it is escaped too.
+func segment(s string) string {
+	if s == "." || s == ".." {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}

@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+)
+
+func skuPath(sku string) string { return "/v1/stock/" + segment(sku) }
+
+// Status is the replica's view of itself.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return call[api.Status](ctx, c, http.MethodGet, "/v1/status", nil)
+}
+
+// Stock is what is known of one SKU.
+func (c *Client) Stock(ctx context.Context, sku string) (api.SKU, error) {
+	return call[api.SKU](ctx, c, http.MethodGet, skuPath(sku), nil)
+}
+
+// ListStock is a page of at most limit SKUs (1–1000) whose bytes come after after; Next of the answer is the next page's after.
+func (c *Client) ListStock(ctx context.Context, after string, limit int) (api.SKUList, error) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if after != "" {
+		query.Set("after", after)
+	}
+	return call[api.SKUList](ctx, c, http.MethodGet, "/v1/stock?"+query.Encode(), nil)
+}
+
+// SetStock makes the SKU's unsold total available, creating the SKU if it is new. It returns after the commit.
+func (c *Client) SetStock(ctx context.Context, sku string, available int64, reason string) (api.Change, error) {
+	return call[api.Change](ctx, c, http.MethodPut, skuPath(sku), api.SetStock{Available: available, Reason: reason})
+}
+
+// AdjustStock adds in.Delta, once per in.Op. It returns after the commit.
+func (c *Client) AdjustStock(ctx context.Context, sku string, in api.AdjustStock) (api.Change, error) {
+	return call[api.Change](ctx, c, http.MethodPost, skuPath(sku)+"/adjust", in)
+}
+
+// PauseStock stops sales of the SKU.
+func (c *Client) PauseStock(ctx context.Context, sku, reason string) (api.Change, error) {
+	return c.note(ctx, sku, "pause", reason)
+}
+
+// ResumeStock restarts sales of the SKU.
+func (c *Client) ResumeStock(ctx context.Context, sku, reason string) (api.Change, error) {
+	return c.note(ctx, sku, "resume", reason)
+}
+
+// SyncStock makes the gateway notice what others wrote to the stock row.
+func (c *Client) SyncStock(ctx context.Context, sku, reason string) (api.Change, error) {
+	return c.note(ctx, sku, "sync", reason)
+}
+
+func (c *Client) note(ctx context.Context, sku, verb, reason string) (api.Change, error) {
+	return call[api.Change](ctx, c, http.MethodPost, skuPath(sku)+"/"+verb, api.Note{Reason: reason})
+}
+
+// ImportStock sets many SKUs from CSV lines `sku,available`. All lines are checked before the first is applied; the bad ones are in
+// the *api.Problem. The same import again is safe.
+func (c *Client) ImportStock(ctx context.Context, csv io.Reader) (api.Imported, error) {
+	var out api.Imported
+	err := c.send(ctx, http.MethodPost, "/v1/stock/import", "text/csv", csv, &out)
+	return out, err
+}

@@ -1,0 +1,26 @@
+// Package orderservice is a sample order service: what stands behind the gateway in the demo, and the oracle of tests and bench. It
+// keeps every order in memory, so that at the end what the backend really accepted can be compared with what the gateway says.
+//
+//	POST   /orders                                {"sku","qty","user"} → 201 {"order":…}
+//	GET    /orders/count                          {"orders":n}, cancelled ones not counted
+//	GET    /orders?after=&limit=                  {"orders":[…],"next":…}, cancelled ones included
+//	GET    /orders/by-reservation/{reservation}   {"state":"open|paid|cancelled"} or 404: what a gateway resolves an unknown by
+//	POST   /orders/{order}/pay                    paid
+//	DELETE /orders/{order}                        cancelled
+//
+// # What it shows
+//
+// It does what the gateway's documentation asks of an order service: it takes SKU and quantity from Stockgate-Lines, refuses what
+// comes after Stockgate-Forward-By (nothing may be ordered on units that somebody else may have been given since), verifies the
+// signature if it has keys, and keeps one order per reservation if told to (Config.Unique). A refusal says
+// `Stockgate-Outcome: rejected`, so that the units go back at once.
+//
+// # What it keeps
+//
+// At most Config.OrdersMax orders, about 300 bytes each. When they are full it refuses new ones; it never forgets one, since an
+// oracle that forgets would call an oversell a success.
+//
+// # Faults
+//
+// Tests script what goes wrong before and after an order is recorded: Script and Always.
+package orderservice

@@ -1,0 +1,66 @@
+package orderservice
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// wish is the body of an order. Other fields are the shop's business.
+type wish struct {
+	SKU  string `json:"sku"`
+	Qty  *int64 `json:"qty"` // absent: 1
+	User string `json:"user"`
+}
+
+// readWish is what is ordered and by whom. With a gateway in front, what it deducted counts and not what the body says.
+func readWish(r *http.Request, body []byte) (lines []Line, user string, err error) {
+	var w wish
+	bad := json.Unmarshal(body, &w)
+	user = cmp.Or(w.User, r.Header.Get("X-User-Id"))
+	if given := r.Header.Get(linesHeader); given != "" {
+		lines, err = parseLines(given)
+		return lines, user, err
+	}
+	if bad != nil {
+		return nil, "", fmt.Errorf("the body is not an order: %w", bad)
+	}
+	qty := int64(1)
+	if w.Qty != nil {
+		qty = *w.Qty
+	}
+	lines, err = merge([]stock.Line{{SKU: w.SKU, Qty: qty}})
+	return lines, user, err
+}
+
+func merge(lines []stock.Line) ([]Line, error) {
+	merged, err := stock.MergeLines(lines)
+	if err != nil {
+		return nil, err
+	}
+	ours := make([]Line, len(merged))
+	for i, l := range merged {
+		ours[i] = Line(l)
+	}
+	return ours, nil
+}
+
+// parseLines reads Stockgate-Lines: "sku-1";q=2, "sku-2";q=1. A SKU has no byte that would be escaped there.
+func parseLines(s string) ([]Line, error) {
+	var lines []stock.Line
+	for member := range strings.SplitSeq(s, ",") {
+		sku, params, _ := strings.Cut(strings.TrimSpace(member), ";")
+		qty, isQty := strings.CutPrefix(strings.TrimSpace(params), "q=")
+		n, err := strconv.ParseInt(qty, 10, 64)
+		if !isQty || err != nil || len(sku) < 2 || sku[0] != '"' || sku[len(sku)-1] != '"' {
+			return nil, fmt.Errorf("%s has %q, must be like \"sku-1\";q=2", linesHeader, member)
+		}
+		lines = append(lines, stock.Line{SKU: sku[1 : len(sku)-1], Qty: n})
+	}
+	return merge(lines)
+}

@@ -1,0 +1,173 @@
+package orderservice
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stockgate/stockgate/internal/httpserve"
+)
+
+const (
+	bodyBytesMax  = 1 << 20
+	headerTimeout = 10 * time.Second
+	grace         = 5 * time.Second // for the answers in flight at the end
+)
+
+// Config says how the service behaves.
+type Config struct {
+	// Unique keeps one order per reservation: a second request for it gets the first order again.
+	Unique bool
+	// Keys are the secrets of the gateways by key id. Empty: signatures are not looked at.
+	Keys map[string][]byte
+	// OrdersMax bounds how many orders are kept. Defaults to 1 000 000.
+	OrdersMax int
+	// Now is the clock that forward-by and signatures are compared with. Defaults to time.Now.
+	Now func() time.Time
+}
+
+// Service is the sample order service. It is an http.Handler and safe for concurrent use.
+type Service struct {
+	cfg    Config
+	book   *book
+	script script
+	mux    *http.ServeMux
+	end    sync.Once
+	ended  chan struct{} // closed by End: hanging answers let go
+}
+
+// New makes an empty service.
+func New(cfg Config) *Service {
+	cfg.OrdersMax = cmp.Or(cfg.OrdersMax, 1_000_000)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Service{cfg: cfg, book: newBook(cfg.OrdersMax), mux: http.NewServeMux(), ended: make(chan struct{})}
+	s.mux.HandleFunc("POST /orders", s.place)
+	s.mux.HandleFunc("GET /orders", s.list)
+	s.mux.HandleFunc("GET /orders/count", s.count)
+	s.mux.HandleFunc("GET /orders/by-reservation/{reservation}", s.resolve)
+	s.mux.HandleFunc("POST /orders/{order}/pay", s.move(Paid))
+	s.mux.HandleFunc("DELETE /orders/{order}", s.move(Cancelled))
+	return s
+}
+
+// ServeHTTP serves one request.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Serve serves ln until ctx ends, then lets go of hanging answers and waits for all of them. It owns ln and is called once.
+func (s *Service) Serve(ctx context.Context, ln net.Listener) error {
+	stop := context.AfterFunc(ctx, s.End)
+	defer stop()
+	return httpserve.Serve(ctx, &http.Server{Handler: s, ReadHeaderTimeout: headerTimeout}, ln, grace)
+}
+
+// End lets go of everything that hangs or is delayed, now and later. Serve does it by itself; who uses the Service as a handler
+// calls it before closing his server.
+func (s *Service) End() { s.end.Do(func() { close(s.ended) }) }
+
+// Script makes the next orders go wrong, one fault each; after them Always counts again.
+func (s *Service) Script(faults ...Fault) {
+	s.script.mu.Lock()
+	defer s.script.mu.Unlock()
+	s.script.next = append(s.script.next, faults...)
+}
+
+// Always makes every order without a scripted fault go wrong like this. The zero Fault mends the service.
+func (s *Service) Always(f Fault) {
+	s.script.mu.Lock()
+	defer s.script.mu.Unlock()
+	s.script.always = f
+}
+
+// Orders is a copy of every order that was accepted, also those cancelled since.
+func (s *Service) Orders() []Order { return s.book.page(0, s.cfg.OrdersMax) }
+
+// Count is how many orders stand: accepted and not cancelled.
+func (s *Service) Count() int { return s.book.count() }
+
+// place takes an order.
+func (s *Service) place(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyBytesMax))
+	if err != nil {
+		reject(w, http.StatusBadRequest, err)
+		return
+	}
+	fault := s.script.take()
+	if !fault.Before.suffer(w, s.ended) {
+		return
+	}
+	order, status, err := Order{}, http.StatusCreated, error(nil)
+	if !fault.Lose {
+		order, status, err = s.accept(r, body)
+	}
+	if !fault.After.suffer(w, s.ended) {
+		return
+	}
+	fault.answer(w, order, status, err)
+}
+
+// accept checks an order and records it.
+func (s *Service) accept(r *http.Request, body []byte) (Order, int, error) {
+	if len(s.cfg.Keys) > 0 {
+		if err := verify(r, body, s.cfg.Keys, s.cfg.Now()); err != nil {
+			return Order{}, http.StatusUnauthorized, err
+		}
+	}
+	if err := inTime(r, s.cfg.Now()); err != nil {
+		return Order{}, http.StatusGone, err
+	}
+	lines, user, err := readWish(r, body)
+	if err != nil {
+		return Order{}, http.StatusUnprocessableEntity, err
+	}
+	order, kept := s.book.add(Order{
+		Lines:       lines,
+		User:        user,
+		Reservation: r.Header.Get(reservationHeader),
+		Key:         r.Header.Get("Idempotency-Key"),
+		At:          s.cfg.Now(),
+	}, s.cfg.Unique)
+	if !kept {
+		return Order{}, http.StatusServiceUnavailable, fmt.Errorf("this sample keeps at most %d orders", s.cfg.OrdersMax)
+	}
+	return order, http.StatusCreated, nil
+}
+
+// inTime refuses what comes after its time: the gateway may have given the units to somebody else since.
+func inTime(r *http.Request, now time.Time) error {
+	given := r.Header.Get(forwardByHeader)
+	if given == "" {
+		return nil
+	}
+	ms, err := strconv.ParseInt(given, 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s is %q, must be Unix milliseconds", forwardByHeader, given)
+	}
+	if late := now.Sub(time.UnixMilli(ms)); late > 0 {
+		return fmt.Errorf("came %s after %s", late.Round(time.Millisecond), forwardByHeader)
+	}
+	return nil
+}
+
+func (f Fault) answer(w http.ResponseWriter, order Order, status int, err error) {
+	for name, values := range f.Header {
+		w.Header()[name] = values
+	}
+	switch {
+	case f.Status != 0 || f.Body != nil:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(cmp.Or(f.Status, status))
+		_, _ = w.Write(f.Body)
+	case err != nil:
+		reject(w, status, err)
+	default:
+		writeJSON(w, status, order)
+	}
+}
