@@ -1,0 +1,173 @@
+package luascripts
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// CloseNow ends the open entries named, writes down what is known of their ids, and replaces registers by facts, now. stale: the
+// partition's epoch or the server is another than this replica knows; the part sent so far may have been done. It may be repeated.
+//
+// It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused
+// (stock.ErrNotExecuted) before anything is sent; facts of another epoch than the partition's never apply and are left out.
+func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error) {
+	if err := c.partition(p); err != nil {
+		return false, err
+	}
+	for i := range facts {
+		if err := checkFact(&facts[i]); err != nil {
+			return false, err
+		}
+	}
+	cmd := c.borrow()
+	defer c.lend(cmd)
+	for len(closings) > 0 || len(facts) > 0 {
+		n, f := min(len(closings), c.cfg.BatchMax), min(len(facts), c.cfg.BatchMax)
+		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f], c.call); stale || err != nil {
+			return stale, err
+		}
+		closings, facts = closings[n:], facts[f:]
+	}
+	return false, nil
+}
+
+// caller is Client.call or Client.guarded.
+type caller func(ctx context.Context, s *script, cmd *command) (any, error)
+
+// closeBatch makes one call of at most BatchMax closings and facts, whose ranges have been checked.
+func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings []stock.Closing, facts []stock.Fact, call caller) (bool, error) {
+	epoch, runID, ok := c.known(p)
+	if !ok {
+		c.sawStale(p)
+		return true, nil
+	}
+	if n := ofEpoch(facts, epoch); n == 0 && len(closings) == 0 {
+		return false, nil
+	}
+	c.encodeClose(cmd, p, epoch, runID, closings, facts)
+	reply, err := call(ctx, &c.scripts.close, cmd)
+	if err != nil {
+		return false, err
+	}
+	corrupt, stale, err := parseCount("close", reply)
+	if err != nil {
+		return false, err
+	}
+	if stale {
+		c.sawStale(p)
+		return true, nil
+	}
+	c.stats.closings.Add(int64(len(closings)))
+	c.alarm(corrupt, "close", p)
+	return false, nil
+}
+
+// encodeClose writes the call as close.lua wants it.
+func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, closings []stock.Closing, facts []stock.Fact) {
+	k := &c.keys[p]
+	cmd.start(k.part, k.open, k.due, k.out)
+	for i := range facts {
+		if facts[i].Epoch == epoch {
+			cmd.keyOf(k.sku, facts[i].SKU)
+		}
+	}
+	var hex [32]byte
+	for i := range closings {
+		appendIDHex(&hex, closings[i].ID)
+		cmd.keyOfBytes(k.id, hex[:])
+	}
+	cmd.int(epoch)
+	cmd.text(runID)
+	cmd.int(c.cfg.AnswersKeep.Milliseconds())
+	cmd.int(keyTTL.Milliseconds())
+	cmd.int(int64(ofEpoch(facts, epoch)))
+	cmd.int(int64(len(closings)))
+	for i := range facts {
+		if facts[i].Epoch == epoch {
+			cmd.fact(&facts[i])
+		}
+	}
+	for i := range closings {
+		appendIDHex(&hex, closings[i].ID)
+		cmd.bytes(hex[:])
+		cmd.closing(&closings[i])
+	}
+}
+
+// fact adds ver, base, rest and paused. Strong SKUs sell what is available; what was granted is the rest.
+func (c *command) fact(f *stock.Fact) {
+	c.int(f.Ver)
+	c.int(f.Available)
+	c.int(f.Granted)
+	c.bool(f.Paused)
+}
+
+// closing adds try and record.
+func (c *command) closing(k *stock.Closing) {
+	from := len(c.buf)
+	c.buf = appendHex(c.buf, uint64(k.Try))
+	c.cut(from)
+	from = len(c.buf)
+	if k.Won {
+		c.buf = appendRecord(c.buf, k.Try, k.Fingerprint)
+	}
+	c.cut(from)
+}
+
+// ofEpoch counts the facts of an epoch. A fact of an older one is never newer than what a load under this epoch wrote; one of a
+// newer one belongs to keys that a load has yet to make.
+func ofEpoch(facts []stock.Fact, epoch int64) (n int) {
+	for i := range facts {
+		if facts[i].Epoch == epoch {
+			n++
+		}
+	}
+	return n
+}
+
+// checkFact refuses what a script cannot count with.
+func checkFact(f *stock.Fact) error {
+	if err := stock.CheckSKU(f.SKU); err != nil {
+		return fmt.Errorf("%w: fact: %w", stock.ErrNotExecuted, err)
+	}
+	if f.Available < 0 || f.Granted < 0 || f.Available > stock.MaxQuantity || f.Granted > stock.MaxQuantity-f.Available {
+		return fmt.Errorf("%w: fact of %s: available %d and granted %d must be from 0 to %d together", stock.ErrNotExecuted, f.SKU,
+			f.Available, f.Granted, stock.MaxQuantity)
+	}
+	if f.Ver < 0 || f.Ver > stock.MaxQuantity || f.Epoch < 0 || f.Epoch > stock.MaxQuantity {
+		return fmt.Errorf("%w: fact of %s: epoch %d and ver %d must be from 0 to %d", stock.ErrNotExecuted, f.SKU, f.Epoch, f.Ver,
+			stock.MaxQuantity)
+	}
+	return nil
+}
+
+// parseCount reads 'S' or 'K' and a number.
+func parseCount(name string, reply any) (n int64, stale bool, err error) {
+	text, _ := reply.(string)
+	if text == "S" {
+		return 0, true, nil
+	}
+	if len(text) < 2 || text[0] != 'K' {
+		return 0, false, badReply(name, reply)
+	}
+	d := replyReader{rest: text[1:] + ";", ok: true}
+	n = d.number(';')
+	if !d.ok {
+		return 0, false, badReply(name, reply)
+	}
+	return n, false, nil
+}
+
+// alarm counts and logs registers or entries that a script found corrupt.
+func (c *Client) alarm(n int64, script string, p int) {
+	if n == 0 {
+		return
+	}
+	c.stats.corrupt.Add(n)
+	c.log.Error("registers or open entries in Redis are corrupt and were left as they are", zap.Int64("count", n),
+		zap.String("script", script), zap.Int("partition", p))
+}

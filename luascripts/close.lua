@@ -1,0 +1,132 @@
+-- close: end open entries, write down what is known of their ids, and replace registers by facts. It may be repeated, delayed,
+-- reordered and sent by anyone: an entry goes only with its own try, a fact replaces only an older one.
+--
+-- KEYS  1 partition   hash epoch, run_id, ids
+--       2 open        hash id → entry
+--       3 due         zset id by deadline, ms
+--       4 out         hash SKU → units in open, '#' → epoch it was summed under
+--       5 …           F keys of SKUs, one a fact
+--       then          N id records, one a closing
+-- ARGV  1 epoch       that the caller knows, 1 … 2^53; every fact is of this epoch
+--       2 run id      of the server that was loaded; '' = do not ask
+--       3 keep        TTL of a record that won leaves, ms
+--       4 TTL         of all other keys, renewed, ms
+--       5 F           facts, 0 … 128
+--       6 N           closings, 0 … 128; F + N ≥ 1
+--       then F times  ver, base, rest (0 … 2^53), paused (0 | 1)
+--       then N times  id (32 hex digits), try (16 hex digits), record try|fingerprint if won, '' if lost
+-- Reply 'S' stale: nothing was read or written
+--       'K' n: done; n registers or entries were not what they must be and were left untouched
+-- Cost  4 + F commands to look; 2 for entries that go, 1 a record, 2 a fact that is newer, 1 to 3 for out, 4 to renew.
+
+local part = redis.call('HMGET', KEYS[1], 'epoch', 'run_id')
+if not current(part, ARGV[1], ARGV[2]) then return 'S' end
+
+local keep, ttl, F, N = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local corrupt = 0
+
+-- Closings: which entries go, by how much out falls, what becomes of the records.
+local gone, falls, skus, writes = {}, {}, {}, {}
+local function fall(lines)
+  for l = 1, #lines, 2 do
+    local sku = lines[l]
+    if not falls[sku] then
+      skus[#skus + 1] = sku
+      falls[sku] = 0
+    end
+    falls[sku] = falls[sku] + lines[l + 1]
+  end
+end
+
+if N > 0 then
+  local ids, first = {}, 7 + 4 * F
+  for i = 1, N do ids[i] = ARGV[first + 3 * (i - 1)] end
+  local entries = redis.call('HMGET', KEYS[2], unpack(ids))
+  local records = redis.call('MGET', unpack(KEYS, 5 + F, 4 + F + N))
+  local entry, record = {}, {} -- by id: a closing sees what an earlier one of the same batch did
+  for i = 1, N do
+    entry[ids[i]] = entries[i]
+    record[ids[i]] = records[i]
+  end
+  for i = 1, N do
+    local id, try, won = ids[i], ARGV[first + 3 * i - 2], ARGV[first + 3 * i - 1]
+    local open = entry[id]
+    if open and string.sub(open, 1, 16) == try then
+      local lines = lines_of(open)
+      if lines then
+        fall(lines)
+        gone[#gone + 1] = id
+        entry[id] = false
+      else
+        corrupt = corrupt + 1
+      end
+    end
+    if won ~= '' then
+      writes[#writes + 1] = {KEYS[4 + F + i], won}
+      record[id] = won
+    elseif record[id] and string.sub(record[id], 1, 16) == try then
+      writes[#writes + 1] = {KEYS[4 + F + i], false}
+      record[id] = false
+    end
+  end
+end
+
+-- out: a sum that is gone or of another epoch is left alone, the next load makes it anew from open.
+local sums, zeros = {}, {}
+if #skus > 0 then
+  local outs = redis.call('HMGET', KEYS[4], SUMMED, unpack(skus))
+  if outs[1] == ARGV[1] then
+    for s = 1, #skus do
+      local taken = integer(outs[1 + s] or '0')
+      if not taken or taken < falls[skus[s]] then
+        corrupt = corrupt + 1
+      elseif taken == falls[skus[s]] then
+        zeros[#zeros + 1] = skus[s]
+      else
+        sums[#sums + 1] = skus[s]
+        sums[#sums + 1] = text(taken - falls[skus[s]])
+      end
+    end
+  end
+end
+
+-- Facts: only on keys of this epoch, only newer ones.
+local newer, seen, stands = {}, {}, {} -- stands: ver by key, as earlier facts of this call leave it
+for f = 1, F do
+  local r = redis.pcall('HMGET', KEYS[4 + f], 'epoch', 'ver')
+  if r.err then
+    corrupt = corrupt + 1
+  elseif r[1] == ARGV[1] then
+    local ver = integer(r[2])
+    seen[#seen + 1] = KEYS[4 + f]
+    if not ver then
+      corrupt = corrupt + 1
+    elseif tonumber(ARGV[3 + 4 * f]) > (stands[KEYS[4 + f]] or ver) then
+      newer[#newer + 1] = f
+      stands[KEYS[4 + f]] = tonumber(ARGV[3 + 4 * f])
+    end
+  end
+end
+
+-- Writes. ZCARD makes a due of another type fail before the first one.
+redis.call('ZCARD', KEYS[3])
+if #gone > 0 then
+  redis.call('HDEL', KEYS[2], unpack(gone))
+  redis.call('ZREM', KEYS[3], unpack(gone))
+end
+if #zeros > 0 then redis.call('HDEL', KEYS[4], unpack(zeros)) end
+if #sums > 0 then redis.call('HSET', KEYS[4], unpack(sums)) end
+for _, w in ipairs(writes) do
+  if w[2] then
+    redis.call('SET', w[1], w[2], 'PX', keep)
+  else
+    redis.call('DEL', w[1])
+  end
+end
+for _, f in ipairs(newer) do
+  local a = 3 + 4 * f
+  redis.call('HSET', KEYS[4 + f], 'ver', ARGV[a], 'base', ARGV[a + 1], 'rest', ARGV[a + 2], 'paused', ARGV[a + 3])
+end
+for _, key in ipairs(seen) do redis.call('PEXPIRE', key, ttl) end
+for k = 1, 4 do redis.call('PEXPIRE', KEYS[k], ttl) end
+return 'K' .. corrupt

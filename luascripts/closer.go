@@ -1,0 +1,172 @@
+package luascripts
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// How often a failed close is sent before it is given up, and how long it waits in between: together longer than a heartbeat, so
+// that a new epoch is learned in between. Sending again is harmless, and a lost close would keep its units from being sold until
+// the sweeper comes by.
+const (
+	closeAttempts  = 6
+	closeDelay     = 50 * time.Millisecond // doubled each time
+	closeDelayMost = time.Second
+)
+
+// closer coalesces the closings and facts of one partition, like reserver does reservations. Of several facts of a SKU only the
+// newest waits.
+//
+// Invariant: running is true exactly while a goroutine is between the start of run and its last take.
+type closer struct {
+	c *Client
+	p int
+
+	mu      sync.Mutex
+	pending []stock.Closing // FIFO
+	latest  map[string]stock.Fact
+	running bool
+
+	// Of the running goroutine alone.
+	closings []stock.Closing
+	facts    []stock.Fact
+	cmd      command
+}
+
+// Close is CloseNow in the background: it never blocks. What it cannot keep, because redis.pending_max are waiting already, the
+// client is shutting down, or several attempts have failed, is dropped and counted (Stats); the sweeper and the tailer heal that.
+// The slices may be used again at once.
+func (c *Client) Close(p int, closings []stock.Closing, facts []stock.Fact) {
+	if err := c.partition(p); err != nil {
+		c.dropClose(len(closings), len(facts), err)
+		return
+	}
+	c.closing[p].add(closings, facts)
+}
+
+func (c *Client) dropClose(closings, facts int, cause error) {
+	c.stats.closingsDropped.Add(int64(closings))
+	c.stats.factsDropped.Add(int64(facts))
+	c.log.Warn("a close was dropped", zap.Int("closings", closings), zap.Int("facts", facts), zap.Error(cause))
+}
+
+func (v *closer) add(closings []stock.Closing, facts []stock.Fact) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.running && !v.launch() {
+		v.c.stats.closingsDropped.Add(int64(len(closings)))
+		v.c.stats.factsDropped.Add(int64(len(facts)))
+		return
+	}
+	room := max(0, v.c.cfg.PendingMax-len(v.pending))
+	if room < len(closings) {
+		v.c.stats.closingsDropped.Add(int64(len(closings) - room))
+		closings = closings[:room]
+	}
+	v.pending = append(v.pending, closings...)
+	for i := range facts {
+		v.keepLocked(&facts[i])
+	}
+}
+
+// keepLocked lets f wait if it is newer than what waits for its SKU.
+func (v *closer) keepLocked(f *stock.Fact) {
+	waits, ok := v.latest[f.SKU]
+	if ok && !f.Newer(waits) {
+		return
+	}
+	if checkFact(f) != nil || !ok && len(v.latest) >= v.c.cfg.PendingMax {
+		v.c.stats.factsDropped.Add(1)
+		return
+	}
+	v.latest[f.SKU] = *f
+}
+
+// launch starts the goroutine. mu is held.
+func (v *closer) launch() bool {
+	if !v.c.begin() {
+		return false
+	}
+	if v.latest == nil {
+		v.latest = make(map[string]stock.Fact)
+	}
+	v.running = true
+	go v.run()
+	return true
+}
+
+func (v *closer) waiting() int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.pending) + len(v.latest)
+}
+
+func (v *closer) run() {
+	defer v.c.running.Done()
+	for v.take() {
+		v.deliver()
+	}
+}
+
+// take moves the next batch into closings and facts. false: there is none and the goroutine has to end.
+func (v *closer) take() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := min(len(v.pending), v.c.cfg.BatchMax)
+	v.closings = append(v.closings[:0], v.pending[:n]...)
+	v.pending = v.pending[:copy(v.pending, v.pending[n:])]
+	v.facts = v.facts[:0]
+	for sku, f := range v.latest {
+		if len(v.facts) == v.c.cfg.BatchMax {
+			break
+		}
+		v.facts = append(v.facts, f)
+		delete(v.latest, sku)
+	}
+	v.running = len(v.closings) > 0 || len(v.facts) > 0
+	return v.running
+}
+
+// deliver sends the batch until it is acknowledged or given up. Nothing else of the partition overtakes it in this replica, but
+// that is not needed: closes may come in any order.
+func (v *closer) deliver() {
+	delay := closeDelay
+	for attempt := 1; ; attempt++ {
+		stale, err := v.send()
+		if err == nil && !stale {
+			return
+		}
+		if attempt == closeAttempts || !v.pause(delay) {
+			v.c.dropClose(len(v.closings), len(v.facts), err)
+			return
+		}
+		delay = min(2*delay, closeDelayMost)
+	}
+}
+
+func (v *closer) send() (stale bool, err error) {
+	defer func() {
+		if cause := recover(); cause != nil { // a bug must not end the process; the sweeper does what is left
+			v.c.log.Error("close panicked", zap.Int("partition", v.p), zap.Any("panic", cause), zap.Stack("stack"))
+			err = badReply("close", cause)
+		}
+	}()
+	return v.c.closeBatch(context.Background(), v.p, &v.cmd, v.closings, v.facts, v.c.call)
+}
+
+// pause waits, or says that the client is ending.
+func (v *closer) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-v.c.ending:
+		return false
+	}
+}

@@ -1,0 +1,115 @@
+package luascripts
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The kinds of Redis that a Client speaks to.
+const (
+	ModeStandalone = "standalone" // one server, or one address in front of it
+	ModeEmbedded   = "embedded"   // a miniredis in this process, for the demo; its contents end with the Client
+)
+
+// Defaults and bounds of Config.
+const (
+	poolSizeDefault   = 32
+	timeoutDefault    = 50 * time.Millisecond
+	prefixDefault     = "stockgate"
+	partitionsDefault = 64
+	partitionsMax     = 1 << 16
+	keepDefault       = 24 * time.Hour
+	batchMaxDefault   = 128 // more gains nothing and makes one script hold the server for too long
+	pendingMaxDefault = 8192
+	linesMax          = 512 // lines in one batch: bounds the arguments that a script unpacks at once
+
+	// keyTTL is how long a key lives without use. It is finite so that what nobody uses goes by itself, and long so that nothing
+	// in use ever does.
+	keyTTL = 30 * 24 * time.Hour
+)
+
+// Config is what a Client needs to know. The zero value of a field means its default.
+type Config struct {
+	// Mode is ModeStandalone or ModeEmbedded. Defaults to standalone.
+	Mode string
+	// Addresses has the host:port of the server; standalone takes exactly one, embedded none.
+	Addresses []string
+	// Username and Password authenticate every connection; "" = none.
+	Username, Password string
+	// TLS, if not nil, wraps every connection.
+	TLS *tls.Config
+	// PoolSize bounds the connections, 2 or more. One is kept for RunID, the breaker's probe. Defaults to 32.
+	PoolSize int
+	// Timeout bounds dialling, waiting for a connection, and one call. Past it the answer is unknown. Defaults to 50 ms.
+	Timeout time.Duration
+	// Prefix starts every key; it may not hold braces. Defaults to stockgate.
+	Prefix string
+	// Partitions is P, 1 … 65536, fixed for the life of a deployment. Defaults to 64.
+	Partitions int
+	// AllowEviction lets Check pass a server whose maxmemory policy may drop keys.
+	AllowEviction bool
+	// AnswersKeep is how long the record of a won id stays. Defaults to 24 h.
+	AnswersKeep time.Duration
+	// PinRunID makes every script compare the run id of the server that executes it with the one that was loaded. Without it lost
+	// writes (a restart, a failover) are not noticed; only for servers that refuse INFO in scripts. The embedded Redis has no run
+	// id: the pin is skipped there.
+	PinRunID bool
+	// BatchMax bounds the reservations, closings or facts of one call, 1 … 128. Defaults to 128.
+	BatchMax int
+	// PendingMax bounds, per partition, the reservations that wait for a call, and likewise closings and facts. Defaults to 8192.
+	PendingMax int
+}
+
+// withDefaults is a completed copy.
+func (c Config) withDefaults() Config {
+	c.Mode = cmp.Or(c.Mode, ModeStandalone)
+	c.PoolSize = cmp.Or(c.PoolSize, poolSizeDefault)
+	c.Timeout = cmp.Or(c.Timeout, timeoutDefault)
+	c.Prefix = cmp.Or(c.Prefix, prefixDefault)
+	c.Partitions = cmp.Or(c.Partitions, partitionsDefault)
+	c.AnswersKeep = cmp.Or(c.AnswersKeep, keepDefault)
+	c.BatchMax = cmp.Or(c.BatchMax, batchMaxDefault)
+	c.PendingMax = cmp.Or(c.PendingMax, pendingMaxDefault)
+	if c.Mode == ModeEmbedded {
+		c.PinRunID = false
+	}
+	return c
+}
+
+// validate names everything that is wrong with a completed Config.
+func (c Config) validate() error {
+	var problems []error
+	complain := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	switch c.Mode {
+	case ModeStandalone:
+		if len(c.Addresses) != 1 {
+			complain("redis.addresses has %d entries, mode standalone takes exactly 1", len(c.Addresses))
+		}
+	case ModeEmbedded:
+	default:
+		complain("redis.mode is %q, allowed are standalone and embedded", c.Mode)
+	}
+	between := func(name string, value, least, most int) {
+		if value < least || value > most {
+			complain("%s is %d, allowed are %d to %d", name, value, least, most)
+		}
+	}
+	between("redis.pool_size", c.PoolSize, 2, 10_000)
+	between("redis.partitions", c.Partitions, 1, partitionsMax)
+	between("redis.batch_max", c.BatchMax, 1, batchMaxDefault)
+	between("redis.pending_max", c.PendingMax, 1, 1<<20)
+	if c.Timeout < time.Millisecond {
+		complain("redis.timeout is %s, at least 1ms is needed", c.Timeout)
+	}
+	if c.AnswersKeep < time.Second || c.AnswersKeep > keyTTL {
+		complain("answers.keep is %s, allowed are 1s to %s", c.AnswersKeep, keyTTL)
+	}
+	if strings.ContainsAny(c.Prefix, "{} \r\n") {
+		complain("redis.prefix is %q, it may hold no braces, blanks or line ends", c.Prefix)
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,49 @@
+// Package luascripts keeps what Redis knows of stock: registers per SKU and the open entries of tries that are not settled yet. It
+// turns away, atomically and cheaply, whoever cannot win. It decides nothing that the database does not decide again.
+//
+// # Registers, not deltas
+//
+// Per SKU Redis has base (what it may sell), rest (what the database has besides) and ver, all as last heard from the database, and
+// out (the units in open). free = base − out. A sale never changes base; only a fact does, and a fact replaces an older one by
+// (epoch, ver). So every message may be lost, repeated, delayed and reordered.
+//
+// # Scripts
+//
+// Each script is one embedded .lua file with a header that says KEYS, ARGV, replies and cost, behind a shared prelude; one Go file
+// encodes and decodes it. Names of keys are made in keys.go only. All keys of a partition share a hash tag.
+//
+//	reserve         pre-deducts a batch: record of the id, entry in open, deadline in due, out += qty
+//	close           ends entries by (id, try), keeps or deletes records, applies facts
+//	load            the only creator of SKU keys; sums out from open
+//	open_partition  begins an epoch, pinned to the run id of the server that executes it
+//	ids_loaded      notes that the ids are complete
+//	entries         lists open entries, overdue ones first
+//	registers, meta, run_id   look
+//
+// Invariants, each of which a test checks against a plain Go model:
+//
+//   - out of a SKU = sum of the quantities of its open entries, and is never negative;
+//   - a reserve is won only if base − out ≥ qty at that moment, so no unit of base is given twice;
+//   - a script writes nothing before it has checked everything: Redis does not roll back;
+//   - a missing key is not loaded, never zero; what is not a whole number from 0 to 2^53 is corrupt, and is left as it is.
+//
+// # Lost writes
+//
+// A partition's epoch is pinned to the run id of the server that was loaded. reserve, close and load carry both and are answered
+// stale, without reading or writing anything, if the server holds another epoch or is another server (restarted, failed over,
+// restored). INFO inside a script costs about 3.5 µs a batch. The embedded miniredis has no run id; it dies with the process.
+//
+// # Coalescing
+//
+// Per partition one reserve call and one close call is in flight; what arrives meanwhile is the next batch (at most 128). An idle
+// partition sends at once. Waiting is bounded (redis.pending_max), calls in flight are bounded by the connection pool, goroutines by
+// twice the number of partitions.
+//
+// # Errors
+//
+// Nothing is sent twice behind the caller's back: go-redis retries are off in each way there is, and only NOSCRIPT leads to sending
+// the script's text. Every error is stock.ErrNotExecuted or stock.ErrUnknown. Not executed: nothing was put into a connection, or
+// the server said one of NOSCRIPT, MOVED, ASK, TRYAGAIN, CLUSTERDOWN, LOADING, READONLY, MASTERDOWN, BUSY, OOM. Everything else is
+// unknown: the same id and try may be asked again and are answered as won if they had won. Failure tells the breaker which of them
+// speak against the node. A connection with a reply outstanding is closed, never used again.
+package luascripts

@@ -1,0 +1,212 @@
+package luascripts
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/stockgate/stockgate/internal/testservices"
+	"github.com/stockgate/stockgate/stock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeEpochs is what a replica has learned.
+type fakeEpochs struct {
+	mu    sync.Mutex
+	epoch map[int]int64
+	runID string
+	hints int
+}
+
+func (e *fakeEpochs) Epoch(p int) (int64, string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.epoch[p], e.runID
+}
+
+func (e *fakeEpochs) Stale(int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hints++
+}
+
+func (e *fakeEpochs) learn(p int, epoch int64, runID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.epoch[p], e.runID = epoch, runID
+}
+
+// bench is one client with a Redis of its own, and a plain connection to look behind it.
+type rig struct {
+	testing.TB
+	*Client
+	epochs *fakeEpochs
+	raw    *redis.Client
+	server *testservices.Redis // nil: embedded
+	ver    int64
+}
+
+// generous is a time-out for tests that are not about time-outs, on a busy machine.
+const generous = 5 * time.Second
+
+func newRig(t testing.TB, cfg Config, guard Guard) *rig {
+	t.Helper()
+	r := &rig{TB: t, epochs: &fakeEpochs{epoch: map[int]int64{}}}
+	if cfg.Mode != ModeEmbedded && cfg.Addresses == nil {
+		r.server = testservices.StartRedis(t)
+		cfg.Addresses = []string{r.server.Addr}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = generous
+	}
+	if cfg.Partitions == 0 {
+		cfg.Partitions = 1
+	}
+	c, err := Open(cfg, r.epochs, guard, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Client = c
+	address := ""
+	if c.inside != nil {
+		address = c.inside.server.Addr()
+	} else if r.server != nil {
+		address = r.server.Addr
+	} else {
+		address = cfg.Addresses[0]
+	}
+	r.raw = redis.NewClient(&redis.Options{Addr: address, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), generous)
+		defer cancel()
+		_ = r.raw.Close()
+		_ = c.Shutdown(ctx)
+	})
+	return r
+}
+
+// begin opens an epoch of every partition and lets the replica know.
+func (r *rig) open(epoch int64) {
+	r.Helper()
+	ctx := context.Background()
+	runID, err := r.RunID(ctx)
+	if err != nil {
+		r.Fatal(err)
+	}
+	for p := range r.keys {
+		if err := r.OpenPartition(ctx, p, epoch, runID); err != nil {
+			r.Fatal(err)
+		}
+		r.epochs.learn(p, epoch, runID)
+	}
+}
+
+func (r *rig) p(sku string) int { return stock.Partition(sku, r.cfg.Partitions) }
+
+// fact is the next fact of a SKU.
+func (r *rig) fact(sku string, available int64) stock.Fact {
+	r.ver++
+	epoch, _ := r.epochs.Epoch(r.p(sku))
+	return stock.Fact{SKU: sku, Available: available, Epoch: epoch, Ver: r.ver}
+}
+
+func (r *rig) load(sku string, available int64) {
+	r.Helper()
+	if stale, err := r.Load(context.Background(), r.p(sku), []stock.Fact{r.fact(sku, available)}); err != nil || stale {
+		r.Fatalf("load %s: stale %v, %v", sku, stale, err)
+	}
+}
+
+func (r *rig) ask1(res *stock.Reservation) stock.CacheReply {
+	r.Helper()
+	reply, err := r.Reserve(context.Background(), res, time.Minute)
+	if err != nil {
+		r.Fatalf("reserve: %v", err)
+	}
+	return reply
+}
+
+func (r *rig) buy(sku string, qty int64, n int) stock.CacheReply {
+	r.Helper()
+	return r.ask1(wish(n, 1, sku, qty))
+}
+
+func (r *rig) closeNow(closings []stock.Closing, facts ...stock.Fact) {
+	r.Helper()
+	p := 0
+	if len(facts) > 0 {
+		p = r.p(facts[0].SKU)
+	}
+	if stale, err := r.CloseNow(context.Background(), p, closings, facts); err != nil || stale {
+		r.Fatalf("close: stale %v, %v", stale, err)
+	}
+}
+
+func (r *rig) registers(sku string) stock.Registers {
+	r.Helper()
+	all, err := r.Registers(context.Background(), []string{sku})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return all[0]
+}
+
+// want compares base, out and free.
+func (r *rig) want(sku string, base, out int64) {
+	r.Helper()
+	got := r.registers(sku)
+	if !got.Loaded || got.Base != base || got.Out != out {
+		r.Fatalf("%s has base %d, out %d (loaded %v), want base %d, out %d", sku, got.Base, got.Out, got.Loaded, base, out)
+	}
+}
+
+// dump is everything in Redis, for tests that nothing was altered. TTLs are left out.
+func (r *rig) dump() string {
+	r.Helper()
+	ctx := context.Background()
+	keys, err := r.raw.Keys(ctx, "*").Result()
+	if err != nil {
+		r.Fatal(err)
+	}
+	lines := make(map[string]string)
+	for _, k := range keys {
+		switch kind := r.raw.Type(ctx, k).Val(); kind {
+		case "hash":
+			lines[k] = fmt.Sprint(r.raw.HGetAll(ctx, k).Val())
+		case "zset":
+			lines[k] = fmt.Sprint(r.raw.ZRangeWithScores(ctx, k, 0, -1).Val())
+		case "string":
+			lines[k] = r.raw.Get(ctx, k).Val()
+		default:
+			lines[k] = kind
+		}
+	}
+	return strings.ReplaceAll(fmt.Sprint(lines), " {", "\n{")
+}
+
+// wish is a reservation of one line whose id is made of n.
+func wish(n int, try stock.Try, sku string, qty int64) *stock.Reservation {
+	lines := []stock.Line{{SKU: sku, Qty: qty}}
+	return &stock.Reservation{ID: stock.DeriveID("test", "r", "", "u", fmt.Sprint(n)), Try: try, Fingerprint: stock.Fingerprint(lines),
+		User: fmt.Sprint("u", n), Route: "r", Lines: lines, Hold: 15 * time.Minute, Owner: "gw", Keyed: true}
+}
+
+func won(res *stock.Reservation) stock.Closing {
+	return stock.Closing{ID: res.ID, Try: res.Try, Fingerprint: res.Fingerprint, Won: true}
+}
+
+func lost(res *stock.Reservation) stock.Closing { return stock.Closing{ID: res.ID, Try: res.Try} }
+
+// onBoth runs a test on a real Redis and on the embedded one.
+func onBoth(t *testing.T, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) { t.Parallel(); f(t, newRig(t, Config{PinRunID: true}, nil)) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); f(t, newRig(t, Config{Mode: ModeEmbedded}, nil)) })
+}

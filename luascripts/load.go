@@ -1,0 +1,70 @@
+package luascripts
+
+import (
+	"context"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Load makes the keys of SKUs, with base and rest from facts and out summed from open. Only Load makes SKU keys. A SKU that has a
+// readable key under this epoch only gets the fact if it is newer; a corrupt one is made anew. stale: the partition's epoch, a
+// fact's epoch or the server is another than this replica knows; load again after it has learned the new one.
+//
+// A transaction that commits between the reading of a fact and its Load sends its own fact to a key that is not there yet, where it
+// has no effect. So read the facts once more after Load and send them by CloseNow: from then on nothing is missed.
+//
+// It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused.
+func (c *Client) Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error) {
+	if err := c.partition(p); err != nil {
+		return false, err
+	}
+	for i := range facts {
+		if err := checkFact(&facts[i]); err != nil {
+			return false, err
+		}
+	}
+	cmd := c.borrow()
+	defer c.lend(cmd)
+	for len(facts) > 0 {
+		n := min(len(facts), c.cfg.BatchMax)
+		if stale, err := c.loadBatch(ctx, p, cmd, facts[:n]); stale || err != nil {
+			return stale, err
+		}
+		facts = facts[n:]
+	}
+	return false, nil
+}
+
+func (c *Client) loadBatch(ctx context.Context, p int, cmd *command, facts []stock.Fact) (bool, error) {
+	epoch, runID, ok := c.known(p)
+	if !ok || ofEpoch(facts, epoch) < len(facts) {
+		c.sawStale(p)
+		return true, nil
+	}
+	k := &c.keys[p]
+	cmd.start(k.part, k.open, k.out)
+	for i := range facts {
+		cmd.keyOf(k.sku, facts[i].SKU)
+	}
+	cmd.int(epoch)
+	cmd.text(runID)
+	cmd.int(keyTTL.Milliseconds())
+	cmd.int(int64(len(facts)))
+	for i := range facts {
+		cmd.text(facts[i].SKU)
+		cmd.fact(&facts[i])
+	}
+	reply, err := c.call(ctx, &c.scripts.load, cmd)
+	if err != nil {
+		return false, err
+	}
+	unreadable, stale, err := parseCount("load", reply)
+	if err != nil {
+		return false, err
+	}
+	if stale {
+		c.sawStale(p)
+	}
+	c.alarm(unreadable, "load", p)
+	return stale, nil
+}
