@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Defaults of Config, taken where a field is zero.
+const (
+	HeaderBytesDefault        = 32 << 10
+	GuardedBodyBytesDefault   = 1 << 20
+	PlainBodyBytesDefault     = 16 << 20
+	AnswerBodyBytesDefault    = 64 << 10
+	UpstreamHeaderBytesMax    = 1 << 20 // a reply's header block may have this many bytes; not a setting
+	UpstreamBodyBytesDefault  = 16 << 20
+	ConnectionsDefault        = 100_000
+	ReadTimeoutDefault        = 10 * time.Second
+	WriteTimeoutDefault       = 30 * time.Second
+	IdleTimeoutDefault        = 75 * time.Second
+	UpstreamTimeoutDefault    = 3 * time.Second
+	UpstreamIdleDefault       = 4 * time.Second
+	UpstreamDialDefault       = 1 * time.Second
+	UpstreamConnectionDefault = 512
+)
+
+// Config is what the public side is told. It is complete after WithDefaults; New checks it.
+type Config struct {
+	// HeaderBytes is the longest request header block, request line included. Longer: 431. Defaults to 32 KiB.
+	HeaderBytes int
+	// GuardedBodyBytes is the longest body of a request on a guarded route. Longer: 413. Defaults to 1 MiB.
+	GuardedBodyBytes int
+	// PlainBodyBytes is the same for all other routes; they are buffered too. Defaults to 16 MiB.
+	PlainBodyBytes int
+	// Connections is how many client connections are served at once; more get a bare 503. Defaults to 100 000.
+	Connections int
+	// ReadTimeout bounds the reading of one request, from its first byte to its last. Longer: 408. Defaults to 10 s.
+	ReadTimeout time.Duration
+	// WriteTimeout bounds the writing of one answer to the client. Defaults to 30 s.
+	WriteTimeout time.Duration
+	// IdleTimeout closes a keep-alive connection without a new request. Defaults to 75 s.
+	IdleTimeout time.Duration
+
+	// ForwardWithin is F, named in the refusal of a request that got its stock too late to be sent.
+	ForwardWithin time.Duration
+
+	// Upstreams by name; Routes name them. Routes are matched in their order.
+	Upstreams []Upstream
+	Routes    []Route
+
+	// AnswerBodyBytes is the longest body kept with an answer for replay; a longer one is left out. Defaults to 64 KiB.
+	AnswerBodyBytes int
+	// AnswerHeaders are the header fields kept with an answer. Set-Cookie is refused here.
+	AnswerHeaders []string
+	// AnswerBehind answers the client before the outcome is committed (answers.commit: behind).
+	AnswerBehind bool
+
+	// TrustedProxies are the peers whose X-Forwarded-* fields are believed.
+	TrustedProxies []netip.Prefix
+	// OmitEnvoyHeader leaves x-envoy-ratelimited: true out of refusals. The field keeps a mesh from retrying them.
+	OmitEnvoyHeader bool
+}
+
+// Upstream is one backend.
+type Upstream struct {
+	Name string
+	// URL is http://host:port or https://host:port, without a path.
+	URL string
+	// Timeout bounds dialing, sending and the whole reply. Defaults to 3 s.
+	Timeout time.Duration
+	// DialTimeout bounds the dialing alone. Defaults to 1 s.
+	DialTimeout time.Duration
+	// MaxConnections is how many requests may be under way there at once. Defaults to 512.
+	MaxConnections int
+	// IdleTimeout closes an unused connection; keep it below the backend's own. Defaults to 4 s.
+	IdleTimeout time.Duration
+	// BodyBytes is the longest reply body. Defaults to 16 MiB.
+	BodyBytes int
+	// TLS is used with https; nil: the system's roots.
+	TLS *tls.Config
+	// SignKeys sign what goes to the backend; the first signs. None: no signature.
+	SignKeys []SignKey
+}
+
+// SignKey is a shared secret of gateway and backend.
+type SignKey struct {
+	ID     string
+	Secret []byte
+}
+
+// Route sends requests to an upstream. It is guarded if Admit is set.
+type Route struct {
+	Name string
+	// Methods that it takes; none: all of a plain route, POST of a guarded one.
+	Methods []string
+	// Path is exact, or a prefix that ends in /*.
+	Path     string
+	Upstream string
+	Admit    *Admit // nil: proxied as it is
+}
+
+// Admit says where a guarded route finds what it needs in a request. Each list is read in order: the first that is present counts,
+// and all that are present must agree.
+type Admit struct {
+	SKU      []Place
+	Qty      []Place // absent in the request: 1
+	User     []Place
+	Activity []Place
+	Request  []Place
+	// RequestRequired refuses a request without a request id.
+	RequestRequired bool
+	// ConfirmOnSuccess: a 2xx of the backend means that the order is paid.
+	ConfirmOnSuccess bool
+}
+
+// Rule is what applies to one SKU.
+type Rule struct {
+	MaxQty int64         // 1 … stock.MaxQuantity
+	Hold   time.Duration // how long a reservation of it is held
+}
+
+// WithDefaults is a copy with every zero field filled in.
+func (c Config) WithDefaults() Config {
+	fill(&c.HeaderBytes, HeaderBytesDefault)
+	fill(&c.GuardedBodyBytes, GuardedBodyBytesDefault)
+	fill(&c.PlainBodyBytes, PlainBodyBytesDefault)
+	fill(&c.AnswerBodyBytes, AnswerBodyBytesDefault)
+	fill(&c.Connections, ConnectionsDefault)
+	fill(&c.ReadTimeout, ReadTimeoutDefault)
+	fill(&c.WriteTimeout, WriteTimeoutDefault)
+	fill(&c.IdleTimeout, IdleTimeoutDefault)
+	upstreams := make([]Upstream, len(c.Upstreams))
+	for i, u := range c.Upstreams {
+		upstreams[i] = u.withDefaults()
+	}
+	c.Upstreams = upstreams
+	return c
+}
+
+func (u Upstream) withDefaults() Upstream {
+	fill(&u.Timeout, UpstreamTimeoutDefault)
+	fill(&u.DialTimeout, UpstreamDialDefault)
+	fill(&u.IdleTimeout, UpstreamIdleDefault)
+	fill(&u.MaxConnections, UpstreamConnectionDefault)
+	fill(&u.BodyBytes, UpstreamBodyBytesDefault)
+	return u
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// validate returns every mistake in a completed Config at once.
+func (c *Config) validate() error {
+	var errs []error
+	upstreams := map[string]bool{}
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		if upstreams[u.Name] {
+			errs = append(errs, fmt.Errorf("upstreams.%s is there twice", u.Name))
+		}
+		upstreams[u.Name] = true
+		if err := u.validate(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	names := map[string]bool{}
+	for i := range c.Routes {
+		r := &c.Routes[i]
+		if names[r.Name] {
+			errs = append(errs, fmt.Errorf("routes: the name %q is there twice", r.Name))
+		}
+		names[r.Name] = true
+		if !upstreams[r.Upstream] {
+			errs = append(errs, fmt.Errorf("routes.%s: upstream %q is not configured", r.Name, r.Upstream))
+		}
+		errs = append(errs, r.validate()...)
+	}
+	for _, name := range c.AnswerHeaders {
+		if strings.EqualFold(name, "Set-Cookie") {
+			errs = append(errs, errors.New("answers.headers must not have Set-Cookie: a session would be given to whoever repeats the request"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (u *Upstream) validate() error {
+	parsed, err := url.Parse(u.URL)
+	switch {
+	case err != nil:
+		return fmt.Errorf("upstreams.%s.url: %w", u.Name, err)
+	case parsed.Scheme != "http" && parsed.Scheme != "https":
+		return fmt.Errorf("upstreams.%s.url %q: the scheme must be http or https", u.Name, u.URL)
+	case parsed.Hostname() == "":
+		return fmt.Errorf("upstreams.%s.url %q has no host", u.Name, u.URL)
+	case strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" || parsed.User != nil:
+		return fmt.Errorf("upstreams.%s.url %q: only scheme, host and port; the client's path is sent on as it came", u.Name, u.URL)
+	case u.MaxConnections < 1:
+		return fmt.Errorf("upstreams.%s.max_connections is %d, must be at least 1", u.Name, u.MaxConnections)
+	case u.Timeout < 0 || u.DialTimeout < 0 || u.IdleTimeout < 0:
+		return fmt.Errorf("upstreams.%s: time-outs must not be negative", u.Name)
+	}
+	return nil
+}
+
+func (r *Route) validate() []error {
+	var errs []error
+	if err := checkPattern(r.Path); err != nil {
+		errs = append(errs, fmt.Errorf("routes.%s.match.path: %w", r.Name, err))
+	}
+	for _, m := range r.Methods {
+		if m == "" || m != strings.ToUpper(m) {
+			errs = append(errs, fmt.Errorf("routes.%s.match.methods has %q, methods are written in capitals", r.Name, m))
+		}
+		if r.Admit != nil && !carriesOrder(m) {
+			errs = append(errs, fmt.Errorf("routes.%s.match.methods has %s, which must never take stock", r.Name, m))
+		}
+	}
+	if r.Admit != nil && len(r.Admit.SKU) == 0 {
+		errs = append(errs, fmt.Errorf("routes.%s.admit.sku is missing", r.Name))
+	}
+	return errs
+}
+
+// carriesOrder: a method that is safe or about the connection must not have an effect (RFC 9110 section 9.2.1).
+func carriesOrder(method string) bool {
+	switch method {
+	case "HEAD", "OPTIONS", "TRACE", "CONNECT":
+		return false
+	}
+	return true
+}
+
+// wildRule is used when no rules are given.
+func wildRule(string) Rule { return Rule{MaxQty: stock.MaxQuantity, Hold: 15 * time.Minute} }

@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"crypto/tls"
+	"net"
+	"syscall"
+	"time"
+)
+
+// backendConn is a connection to a backend that knows what was given to the kernel since the last mark. Nothing given means that
+// the request was surely never sent; anything given means that it may have been.
+type backendConn struct {
+	net.Conn
+	raw   syscall.RawConn // nil: its state cannot be looked at
+	given int
+	used  bool // it has carried a request
+}
+
+func newBackendConn(c net.Conn) *backendConn {
+	b := &backendConn{Conn: c}
+	if s, ok := c.(syscall.Conn); ok {
+		b.raw, _ = s.SyscallConn()
+	}
+	return b
+}
+
+// Write counts what the kernel took.
+func (c *backendConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.given += n
+	return n, err
+}
+
+// innerConn finds our connection below TLS.
+func innerConn(c net.Conn) (inner *backendConn, encrypted bool) {
+	if t, ok := c.(*tls.Conn); ok {
+		c, encrypted = t.NetConn(), true
+	}
+	inner, _ = c.(*backendConn) // every connection comes from our dialer
+	return inner, encrypted
+}
+
+// dial opens a connection within wait.
+func dial(addr string, wait time.Duration) (net.Conn, error) {
+	c, err := net.DialTimeout("tcp", addr, wait)
+	if err != nil {
+		return nil, err
+	}
+	return newBackendConn(c), nil
+}

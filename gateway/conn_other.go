@@ -1,0 +1,6 @@
+//go:build !unix
+
+package gateway
+
+// fit cannot look at the connection here. See conn_unix.go.
+func (c *backendConn) fit(bool) bool { return true }

@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// exchange is one request and its answer. It is reused; nothing that outlives the request may point into it.
+type exchange struct {
+	perRequest
+
+	head    head
+	reader  reader
+	limits  filters.Request
+	wish    admission.Wish
+	line    [1]stock.Line
+	normal  []byte
+	folded  []byte
+	message []byte // to the backend
+}
+
+// perRequest is what an exchange forgets.
+type perRequest struct {
+	s       *Server
+	ctx     *fasthttp.RequestCtx
+	started time.Time
+	target  target
+	origin  origin
+	order   order
+	route   *route // nil: none was found
+
+	// held are the things to give back, whatever happens.
+	held struct{ limits, slot bool }
+	// pass is not nil from the admission to the booking.
+	pass *admission.Pass
+	// asked: the backend may have been given something of the request.
+	asked bool
+
+	// what the answer was, for the metrics and the headers
+	code        stock.Code // "" = the backend's answer
+	source      admission.Source
+	reservation stock.ID
+}
+
+// begin takes the request over from fasthttp.
+func (e *exchange) begin(s *Server, ctx *fasthttp.RequestCtx) {
+	e.s, e.ctx, e.started = s, ctx, time.Now()
+}
+
+// end gives everything back and makes the exchange ready for another request.
+func (e *exchange) end() {
+	e.giveBack()
+	e.perRequest = perRequest{}
+	e.head.reset()
+	e.reader.reset()
+	e.limits.Reset()
+	e.wish, e.line[0] = admission.Wish{}, stock.Line{}
+	e.message = smaller(e.message)
+}
+
+// keptMessageBytes: a larger buffer is not kept, or a few large uploads would be remembered by every exchange in the pool.
+const keptMessageBytes = 64 << 10
+
+func smaller(b []byte) []byte {
+	if cap(b) > keptMessageBytes {
+		return nil
+	}
+	return b[:0]
+}
+
+// giveBack is safe to repeat.
+func (e *exchange) giveBack() {
+	if e.held.slot {
+		e.held.slot = false
+		e.route.upstream.giveSlot()
+	}
+	if e.held.limits {
+		e.held.limits = false
+		e.s.limits.Leave(&e.limits)
+	}
+}
+
+// read understands the request as far as its header goes, and finds its route.
+func (e *exchange) read() *problem {
+	header := &e.ctx.Request.Header
+	if p := e.head.parse(header.RawHeaders()); p != nil {
+		return p
+	}
+	var p *problem
+	if e.target, p = parseTarget(header, e.head.host); p != nil {
+		return p
+	}
+	e.normal = appendNormal(e.normal[:0], e.target.path)
+	e.folded = appendFolded(e.folded[:0], e.target.path)
+	e.route, p = e.s.table.match(header.Method(), e.target.path, e.normal, e.folded)
+	return p
+}
+
+// refuse answers with a problem.
+func (e *exchange) refuse(p *problem) {
+	e.code = answerFor(p.code).code
+	p.write(&e.ctx.Response, !e.s.cfg.OmitEnvoyHeader)
+	if p.hangUp {
+		e.hangUp()
+	}
+}
+
+// hangUp ends the connection after the answer: where its next request begins is in doubt.
+func (e *exchange) hangUp() {
+	e.ctx.SetConnectionClose()
+	if c, ok := e.ctx.Conn().(*clientSide); ok {
+		c.lingers()
+	}
+}
+
+// finish puts on the answer what every answer carries, and counts it.
+func (e *exchange) finish() {
+	if e.s.draining.Load() {
+		e.ctx.SetConnectionClose()
+	}
+	status := e.ctx.Response.StatusCode()
+	if e.route == nil {
+		e.s.unrouted.answered(e.code, status, "")
+		e.s.unrouted.duration.Observe(time.Since(e.started).Seconds())
+		return
+	}
+	filters.WriteQuotas(&e.ctx.Response.Header, e.s.quotaStyle, e.limits.Quotas)
+	if e.route.guarded() {
+		e.stamp()
+	}
+	e.route.metrics.answered(e.code, status, e.source)
+	e.route.metrics.duration.Observe(time.Since(e.started).Seconds())
+}
+
+// stamp names who decided, and the reservation.
+func (e *exchange) stamp() {
+	if e.source == "" {
+		e.source = admission.SourceNone
+	}
+	h := &e.ctx.Response.Header
+	h.Set("Stockgate-Source", string(e.source))
+	if e.reservation.IsZero() {
+		return
+	}
+	var room [2 * len(e.reservation)]byte
+	h.SetBytesV("Stockgate-Reservation", appendHex(room[:0], e.reservation[:]))
+}
+
+func appendHex(dst, src []byte) []byte {
+	const digits = "0123456789abcdef"
+	for _, c := range src {
+		dst = append(dst, digits[c>>4], digits[c&0xf])
+	}
+	return dst
+}

@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+const (
+	userBytesMax     = 255
+	activityBytesMax = 128
+	requestBytesMax  = 255
+)
+
+// order is what a request on a guarded route asks for. Its strings are copies.
+type order struct {
+	sku, user, activity, request string
+	qty                          int64
+	rule                         Rule
+}
+
+// extractor takes an order out of a request. What it cannot read in one way only it refuses: a backend that reads another SKU or
+// quantity than was deducted is an oversell.
+type extractor struct {
+	sku, qty, user, activity, request wanted
+	requestRequired                   bool
+	rules                             func(sku string) Rule
+
+	usesBody, usesForm, usesQuery bool
+	headers                       []string // that are places
+}
+
+// wanted is one field and its places.
+type wanted struct {
+	name   string
+	places []Place
+	check  func(v value) ([]byte, string) // its text, or what is allowed
+}
+
+func newExtractor(a *Admit, rules func(string) Rule) *extractor {
+	x := &extractor{
+		sku:             wanted{"sku", a.SKU, checkSKU},
+		qty:             wanted{"qty", a.Qty, checkQtyText},
+		user:            wanted{"user", a.User, checkUser},
+		activity:        wanted{"activity", a.Activity, checkActivity},
+		request:         wanted{"request", a.Request, checkRequest},
+		requestRequired: a.RequestRequired,
+		rules:           rules,
+	}
+	for _, p := range slices.Concat(a.SKU, a.Qty, a.User, a.Activity, a.Request) {
+		x.usesBody = x.usesBody || p.Kind == PlaceBody
+		x.usesForm = x.usesForm || p.Kind == PlaceForm
+		x.usesQuery = x.usesQuery || p.Kind == PlaceQuery
+		if p.Kind == PlaceHeader {
+			x.headers = append(x.headers, p.Name)
+		}
+	}
+	return x
+}
+
+// extract reads the order. It is called before anything is asked for.
+func (x *extractor) extract(r *reader) (order, *problem) {
+	var o order
+	if p := x.prepare(r); p != nil {
+		return o, p
+	}
+	sku, found, p := r.read(&x.sku)
+	switch {
+	case p != nil:
+		return o, p
+	case !found:
+		return o, missing(&x.sku)
+	}
+	o.sku = string(sku)
+	o.rule = x.rules(o.sku)
+	if o.qty, p = x.readQty(r, o.rule.MaxQty); p != nil {
+		return o, p
+	}
+	return o, x.readNames(r, &o)
+}
+
+// prepare refuses what makes several readings possible, whatever the fields say.
+func (x *extractor) prepare(r *reader) *problem {
+	if encoding, found, again := r.head.find("Content-Encoding"); found && (again || !named(encoding, "identity")) {
+		return &problem{code: stock.CodeUnsupportedEncoded, field: "Content-Encoding",
+			detail: "Content-Encoding is " + shown(encoding) + ", bodies on this route must not be encoded"}
+	}
+	for _, hop := range r.head.hops {
+		if slices.ContainsFunc(x.headers, func(name string) bool { return resembles(hop, name) }) {
+			return badRequest("Connection", "Connection names "+shown(hop)+", which the order depends on and the backend would not get")
+		}
+	}
+	if x.usesQuery && bytes.IndexByte(r.target.query, ';') >= 0 {
+		return badRequest("query", "the query has a semicolon, which some read as an ampersand; write it as %3B")
+	}
+	return r.openBody(x.usesBody, x.usesForm)
+}
+
+// readQty reads the quantity: absent it is 1.
+func (x *extractor) readQty(r *reader, most int64) (int64, *problem) {
+	text, found, p := r.read(&x.qty)
+	if p != nil {
+		return 0, tooMuch(p, most)
+	}
+	if !found {
+		return 1, nil
+	}
+	qty, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil || qty < 1 || qty > most {
+		return 0, tooMuch(badRequest("qty", "qty is "+shown(text)), most)
+	}
+	return qty, nil
+}
+
+// tooMuch completes a refusal of a quantity with its bound.
+func tooMuch(p *problem, most int64) *problem {
+	if p.field == "qty" {
+		p.limit, p.value = "max_qty", strconv.FormatInt(most, 10)
+		p.detail += ", allowed is a whole number from 1 to " + p.value
+	}
+	return p
+}
+
+func (x *extractor) readNames(r *reader, o *order) *problem {
+	for _, f := range [...]struct {
+		want     *wanted
+		into     *string
+		required bool
+	}{
+		{&x.user, &o.user, len(x.user.places) > 0},
+		{&x.activity, &o.activity, false},
+		{&x.request, &o.request, x.requestRequired},
+	} {
+		text, found, p := r.read(f.want)
+		if p != nil {
+			return p
+		}
+		if !found && f.required {
+			return missing(f.want)
+		}
+		*f.into = string(text)
+	}
+	return nil
+}
+
+func missing(w *wanted) *problem {
+	places := ""
+	for i, p := range w.places {
+		if i > 0 {
+			places += ", "
+		}
+		places += p.String()
+	}
+	return badRequest(w.name, w.name+" is missing; it was looked for in "+places)
+}
+
+func checkSKU(v value) ([]byte, string) {
+	if v.kind != valueText {
+		return nil, "allowed is a string of 1 to 128 of A-Z a-z 0-9 . _ : -"
+	}
+	if err := stock.CheckSKU(string(v.text)); err != nil {
+		return nil, err.Error()
+	}
+	return v.text, ""
+}
+
+// checkQtyText leaves the range to readQty, which knows the SKU's bound. In JSON it must be a number token of digits: "3", 3.0 and 3e0
+// are read differently by different backends.
+func checkQtyText(v value) ([]byte, string) {
+	if v.json && v.kind != valueNumber || !digitsOnly(v.text) || len(v.text) > 1 && v.text[0] == '0' {
+		return nil, ""
+	}
+	return v.text, ""
+}
+
+func checkUser(v value) ([]byte, string) {
+	const allowed = "allowed are 1 to 255 bytes of UTF-8 without control characters, or a whole number"
+	if !v.name() || len(v.text) == 0 || len(v.text) > userBytesMax || hasControl(v.text) {
+		return nil, allowed
+	}
+	return v.text, ""
+}
+
+func checkActivity(v value) ([]byte, string) {
+	if v.kind != valueText || len(v.text) == 0 || len(v.text) > activityBytesMax || hasControl(v.text) {
+		return nil, "allowed is a string of 1 to 128 bytes of UTF-8 without control characters"
+	}
+	return v.text, ""
+}
+
+// checkRequest drops the quotes that draft-ietf-httpapi-idempotency-key-header asks for and most clients leave out.
+func checkRequest(v value) ([]byte, string) {
+	const allowed = "allowed are 1 to 255 visible ASCII characters"
+	text := v.text
+	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
+		text = text[1 : n-1]
+	}
+	if !v.name() || len(text) == 0 || len(text) > requestBytesMax {
+		return nil, allowed
+	}
+	for _, c := range text {
+		if c <= ' ' || c >= 0x7f {
+			return nil, allowed
+		}
+	}
+	return text, ""
+}
+
+func hasControl(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c == 0x7f {
+			return true
+		}
+	}
+	return !utf8.Valid(text)
+}

@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// serveGuarded is the way of an order: read it, pass the limits, take a slot, be admitted, be forwarded, be booked.
+func (e *exchange) serveGuarded() {
+	e.source = admission.SourceNone
+	if p := e.extract(); p != nil {
+		e.refuse(p)
+		return
+	}
+	if !e.enter() || !e.takeSlot() {
+		return
+	}
+	decision := e.s.admission.Admit(e.s.base, e.wanted())
+	e.source, e.reservation = decision.Source, decision.Reservation
+	switch {
+	case decision.Pass != nil:
+		e.pass = decision.Pass
+		e.reservation = e.pass.Reservation.ID
+		e.forward()
+	case decision.Replay != nil:
+		replay(&e.ctx.Response, decision.Replay)
+	case decision.Refusal != nil:
+		e.refuse(ofRefusal(decision.Refusal))
+	default: // a decision without a decision proves nothing (I8)
+		e.refuse(&problem{code: stock.CodeInternal})
+	}
+}
+
+func (e *exchange) extract() (p *problem) {
+	r := &e.reader
+	r.head, r.target, r.body = &e.head, e.target, e.ctx.Request.Body()
+	e.order, p = e.route.admit.extract(r)
+	return p
+}
+
+// wanted puts the wish together. Admit copies what it keeps.
+func (e *exchange) wanted() *admission.Wish {
+	e.line[0] = stock.Line{SKU: e.order.sku, Qty: e.order.qty}
+	e.wish = admission.Wish{Route: e.route.name, Activity: e.order.activity, User: e.order.user, RequestID: e.order.request,
+		Lines: e.line[:], Hold: e.order.rule.Hold}
+	return &e.wish
+}
+
+func ofRefusal(r *admission.Refusal) *problem {
+	return &problem{code: r.Code, detail: r.Detail, limit: r.Limit, value: r.Value, retryAfter: r.RetryAfter}
+}
+
+// forward sends the order once, books what became of it, and answers.
+func (e *exchange) forward() {
+	begin := time.Now()
+	sent, err := e.send(e.pass.SendBefore)
+	e.route.upstream.metrics.observe(sent, err, time.Since(begin))
+	switch {
+	case !sent:
+		e.neverSent(err)
+	case err != nil:
+		e.s.log.Warn("the outcome at the backend is unknown", zap.String("route", e.route.name),
+			zap.Stringer("reservation", e.reservation), zap.Error(err))
+		e.unknown(0, reasonOfError(err), "no complete reply came from upstream "+e.route.upstream.name)
+	default:
+		e.answered()
+	}
+}
+
+// send writes the message and reads the reply into the response.
+func (e *exchange) send(before time.Time) (sent bool, err error) {
+	u := e.route.upstream
+	request := &e.ctx.Request
+	scheme := "http"
+	if e.ctx.IsTLS() {
+		scheme = "https"
+	}
+	out := outgoing{method: request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: request.Body(),
+		scheme: scheme, pass: e.pass, key: u.key, now: time.Now()}
+	e.message = out.append(e.message[:0])
+	e.ctx.Response.Header.DisableNormalizing() // the backend's names keep their case
+	e.asked = true                             // a panic from here on is an unknown outcome
+	return u.exchange(e.message, request.Header.IsHead(), &e.ctx.Response, before)
+}
+
+// neverSent gives the unit back and tells the client that nothing was ordered.
+func (e *exchange) neverSent(err error) {
+	e.book(admission.Outcome{Kind: admission.NeverSent, Reason: "never_sent"})
+	if errors.Is(err, errTooLate) {
+		e.refuse(&problem{code: stock.CodeQueueTimeout, limit: "forward_within", value: e.s.cfg.ForwardWithin.String(),
+			detail: "the order got its stock too late to be sent; nothing was ordered"})
+		return
+	}
+	e.s.log.Warn("the backend was not reached", zap.String("upstream", e.route.upstream.name), zap.Error(err))
+	e.refuse(&problem{code: stock.CodeBackendFailed, detail: "upstream " + e.route.upstream.name + " was not reached; nothing was ordered"})
+}
+
+// unknown keeps the unit held and tells the client to come back with the same request id.
+func (e *exchange) unknown(status int, reason, detail string) {
+	e.book(admission.Outcome{Kind: admission.Unknown, Reason: reason})
+	e.refuse(unknownOutcome(status, detail))
+}
+
+// answered books a whole reply by its class and gives it to the client.
+func (e *exchange) answered() {
+	resp := &e.ctx.Response
+	dropListed(&resp.Header)
+	said := cleanReply(&resp.Header)
+	status := resp.StatusCode()
+	switch kind := kindOf(status, said); kind {
+	case admission.Accepted, admission.Rejected:
+		confirm := kind == admission.Accepted && e.route.confirm && status >= 200 && status < 300
+		e.book(admission.Outcome{Kind: kind, Answer: e.s.keeper.keep(resp), Confirm: confirm})
+	default:
+		e.unknown(status, reasonOfStatus(status), "upstream "+e.route.upstream.name+" answered "+reasonOfStatus(status))
+	}
+}
+
+// book writes the outcome down, exactly once per pass.
+func (e *exchange) book(o admission.Outcome) {
+	pass := e.pass
+	if pass == nil {
+		return
+	}
+	e.pass = nil
+	e.route.metrics.outcomes[o.Kind].Inc()
+	if e.s.cfg.AnswerBehind {
+		e.s.admission.BookBehind(pass, o)
+		return
+	}
+	e.s.admission.Book(e.s.base, pass, o)
+}
+
+// observe files an exchange under what is known of it.
+func (m *upstreamMetrics) observe(sent bool, err error, took time.Duration) {
+	switch {
+	case !sent:
+		m.unsent.Observe(took.Seconds())
+	case err != nil:
+		m.unknown.Observe(took.Seconds())
+	default:
+		m.answered.Observe(took.Seconds())
+	}
+}
+
+// interface guard: the chain of filters is what limits requests.
+var _ limiter = (*filters.Chain)(nil)

@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/valyala/fastjson"
+)
+
+// jsonDepthMax is how deep a body may be nested: far beyond any order, and shallow enough for every parser behind.
+const jsonDepthMax = 64
+
+// openJSON reads the whole body as JSON, strictly. fastjson's parser takes tokens such as 1-2 or nan for numbers and leaves strings
+// unchecked, so its validator runs too, after the depth is known to be harmless for its recursion.
+func (r *reader) openJSON() *problem {
+	if depth := jsonDepth(r.body); depth > jsonDepthMax {
+		return badRequest("body", "the body is nested more than "+strconv.Itoa(jsonDepthMax)+" deep")
+	}
+	if !utf8.Valid(r.body) {
+		return badRequest("body", "the body is not UTF-8")
+	}
+	if err := fastjson.ValidateBytes(r.body); err != nil {
+		return badRequest("body", "the body is not JSON: "+shortened(err.Error()))
+	}
+	v, err := r.parser.ParseBytes(r.body)
+	if err != nil {
+		return badRequest("body", "the body is not JSON: "+shortened(err.Error()))
+	}
+	if v.Type() != fastjson.TypeObject {
+		return badRequest("body", "the body is a JSON "+v.Type().String()+", it must be an object")
+	}
+	r.json = v
+	return nil
+}
+
+func shortened(s string) string {
+	const most = 160
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}
+
+// jsonDepth is how deep brackets are nested outside of strings. It looks no further than one level beyond the bound.
+func jsonDepth(body []byte) int {
+	depth, deepest, inString := 0, 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+			if deepest > jsonDepthMax {
+				return deepest
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}

@@ -1,0 +1,130 @@
+package gateway
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// lingerFor and lingerBytes bound how long a connection that is given up is still read from.
+const (
+	lingerFor   = 500 * time.Millisecond
+	lingerBytes = 256 << 10
+)
+
+// clientSide is a client's connection.
+type clientSide struct {
+	net.Conn
+	lingering atomic.Bool
+	closed    atomic.Bool
+	heard     atomic.Bool // its first byte has come, or it is gone
+	opened    time.Time
+	from      *listener
+}
+
+// lingers makes Close wait for the client to read the last answer. Closing with unread bytes in the kernel resets the connection, and
+// the reset can overtake an answer such as 413: the client then sees a broken pipe instead of the reason.
+func (c *clientSide) lingers() { c.lingering.Store(true) }
+
+// Close closes once. With lingers it first ends our direction, and then reads on for a bounded time until the client ends its own.
+func (c *clientSide) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return net.ErrClosed
+	}
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.lingering.Load() && half.CloseWrite() == nil {
+		c.drain()
+	}
+	return c.Conn.Close()
+}
+
+func (c *clientSide) drain() {
+	if c.SetReadDeadline(time.Now().Add(lingerFor)) != nil {
+		return
+	}
+	var room [4096]byte
+	for left := lingerBytes; left > 0; {
+		n, err := c.Read(room[:])
+		if err != nil {
+			return
+		}
+		left -= n
+	}
+}
+
+// listener hands out clientSides and knows those that have never sent a byte: load balancers and probes open such connections, and a
+// shutdown must not wait for them.
+type listener struct {
+	net.Listener
+	mu     sync.Mutex
+	silent map[*clientSide]struct{}
+}
+
+func newListener(ln net.Listener) *listener {
+	return &listener{Listener: ln, silent: map[*clientSide]struct{}{}}
+}
+
+const (
+	acceptPauseMin = 5 * time.Millisecond
+	acceptPauseMax = time.Second
+)
+
+// Accept waits for a client. When the process is out of files it pauses and tries again: fasthttp would take that for the end.
+func (l *listener) Accept() (net.Conn, error) {
+	pause := acceptPauseMin
+	for {
+		c, err := l.Listener.Accept()
+		if err == nil {
+			return l.welcome(c), nil
+		}
+		if !passing(err) {
+			return nil, err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, acceptPauseMax)
+	}
+}
+
+// passing reports whether an error of Accept may go away by itself.
+func passing(err error) bool {
+	for _, e := range [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *listener) welcome(c net.Conn) *clientSide {
+	side := &clientSide{Conn: c, opened: time.Now(), from: l}
+	l.mu.Lock()
+	l.silent[side] = struct{}{}
+	l.mu.Unlock()
+	return side
+}
+
+// spoke takes a connection off the list: it has sent something, or is gone.
+func (l *listener) spoke(side *clientSide) {
+	l.mu.Lock()
+	delete(l.silent, side)
+	l.mu.Unlock()
+}
+
+// closeSilent closes connections that have been silent for at least a time. One that was opened just now may have its first request on
+// the way.
+func (l *listener) closeSilent(since time.Duration) {
+	l.mu.Lock()
+	var old []*clientSide
+	for side := range l.silent {
+		if time.Since(side.opened) >= since {
+			old = append(old, side)
+			delete(l.silent, side)
+		}
+	}
+	l.mu.Unlock()
+	for _, side := range old {
+		_ = side.Close() // whatever it says, the connection is gone
+	}
+}

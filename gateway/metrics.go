@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// metrics are the collectors of the public side. Labels come from the configuration (route, upstream) and from closed sets (code,
+// source, result): nothing that a client sends becomes a label.
+type metrics struct {
+	requests  *prometheus.CounterVec   // route, code, source
+	duration  *prometheus.HistogramVec // route
+	upstream  *prometheus.HistogramVec // upstream, result
+	full      *prometheus.CounterVec   // upstream
+	outcomes  *prometheus.CounterVec   // route, outcome
+	panics    prometheus.Counter
+	untrusted prometheus.Counter
+	broken    prometheus.Counter
+}
+
+const namespace = "stockgate"
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total",
+			Help: "Answered requests by route, code (a stable code, or the class of a backend's status) and source of the decision."},
+			[]string{"route", "code", "source"}),
+		duration: prometheus.NewHistogramVec(histogram("request_duration_seconds", "From the whole request read to the answer ready."),
+			[]string{"route"}),
+		upstream: prometheus.NewHistogramVec(histogram("upstream_duration_seconds", "Exchanges with a backend, by result."),
+			[]string{"upstream", "result"}),
+		full: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "upstream_full_total",
+			Help: "Requests refused because all connections of an upstream were in use."}, []string{"upstream"}),
+		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "outcomes_total",
+			Help: "What became of admitted requests at the backend."}, []string{"route", "outcome"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "panics_total",
+			Help: "Requests that ended in a panic and were answered with 500."}),
+		untrusted: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "untrusted_forwarded_total",
+			Help: "Requests with X-Forwarded-* from a peer that is not in trusted_proxies."}),
+		broken: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "unreadable_requests_total",
+			Help: "Requests refused before their header and body were read: broken, too large or too slow."}),
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.upstream, m.full, m.outcomes, m.panics, m.untrusted, m.broken} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// histogram has the buckets of OpenTelemetry's HTTP conventions, and native ones for servers that take them.
+func histogram(name, help string) prometheus.HistogramOpts {
+	return prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help,
+		Buckets:                        []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+		NativeHistogramBucketFactor:    1.1,
+		NativeHistogramMaxBucketNumber: 160,
+	}
+}
+
+// routeMetrics are a route's collectors. Counters are looked up once per (code, source) and kept.
+type routeMetrics struct {
+	name     string
+	all      *metrics
+	duration prometheus.Observer
+	outcomes [admission.Unknown + 1]prometheus.Counter
+	counters [classes][sources]atomic.Pointer[prometheus.Counter]
+}
+
+const (
+	sources = 4
+	classes = 64 // codes of stock and five classes of status fit in
+)
+
+var outcomeNames = [...]string{admission.Accepted: "accepted", admission.Rejected: "rejected", admission.NeverSent: "never_sent",
+	admission.Unknown: "unknown"}
+
+func (m *metrics) route(name string) *routeMetrics {
+	r := &routeMetrics{name: name, all: m, duration: m.duration.WithLabelValues(name)}
+	for kind := admission.Accepted; kind <= admission.Unknown; kind++ {
+		r.outcomes[kind] = m.outcomes.WithLabelValues(name, outcomeNames[kind])
+	}
+	return r
+}
+
+// answered counts an answer: ours by code, a backend's by the class of its status.
+func (r *routeMetrics) answered(code stock.Code, status int, source admission.Source) {
+	slot := &r.counters[classIndex(code, status)][sourceIndex(source)]
+	counter := slot.Load()
+	if counter == nil {
+		c := r.all.requests.WithLabelValues(r.name, className(code, status), string(source))
+		counter = &c
+		slot.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+func className(code stock.Code, status int) string {
+	if code != "" {
+		return string(answerFor(code).code)
+	}
+	return [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"}[statusClass(status)]
+}
+
+func statusClass(status int) int {
+	if status < 100 || status > 599 {
+		return 0
+	}
+	return status / 100
+}
+
+func classIndex(code stock.Code, status int) int {
+	if code == "" {
+		return statusClass(status)
+	}
+	return 6 + answerFor(code).index
+}
+
+func sourceIndex(s admission.Source) int {
+	switch s {
+	case admission.SourceRedis:
+		return 1
+	case admission.SourceDatabase:
+		return 2
+	case admission.SourceNone:
+		return 3
+	}
+	return 0
+}
+
+// upstreamMetrics are an upstream's collectors.
+type upstreamMetrics struct {
+	full                      prometheus.Counter
+	answered, unsent, unknown prometheus.Observer
+}
+
+func (m *metrics) ofUpstream(name string) *upstreamMetrics {
+	return &upstreamMetrics{full: m.full.WithLabelValues(name),
+		answered: m.upstream.WithLabelValues(name, "answered"),
+		unsent:   m.upstream.WithLabelValues(name, "never_sent"),
+		unknown:  m.upstream.WithLabelValues(name, "unknown")}
+}

@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"bytes"
+	"strconv"
+
+	"github.com/valyala/fastjson"
+)
+
+// reader reads fields from the parts of one request.
+type reader struct {
+	head   *head
+	target target
+	body   []byte
+
+	parser fastjson.Parser
+	json   *fastjson.Value // nil: no JSON body
+	form   []byte          // nil: no form
+	room   []byte          // texts that had to be made
+}
+
+// valueKind is what a value was written as.
+type valueKind uint8
+
+const (
+	valueText   valueKind = iota // a JSON string, or anything outside of JSON
+	valueNumber                  // a JSON number, its token as it came
+	valueOther                   // true, false, null, an array or an object
+)
+
+// value is what was found at a place. text lives as long as the request.
+type value struct {
+	text []byte
+	kind valueKind
+	json bool
+}
+
+// name reports whether the value can be a name: a string, or a whole number, which some shops use for users.
+func (v value) name() bool {
+	return v.kind == valueText || v.kind == valueNumber && digitsOnly(v.text)
+}
+
+// reset drops what the last request left; nothing of its body stays reachable.
+func (r *reader) reset() {
+	r.head, r.target, r.body, r.json, r.form = nil, target{}, nil, nil, nil
+	r.room = r.room[:0]
+}
+
+// read looks a field up in all its places. Those that are present must agree.
+func (r *reader) read(w *wanted) (text []byte, found bool, p *problem) {
+	var first *Place
+	for i := range w.places {
+		place := &w.places[i]
+		v, here, p := r.look(place)
+		if p != nil {
+			return nil, false, p
+		}
+		if !here {
+			continue
+		}
+		checked, allowed := w.check(v)
+		if checked == nil {
+			return nil, false, wrongValue(w.name, place, v, allowed)
+		}
+		if first != nil && !bytes.Equal(text, checked) {
+			return nil, false, badRequest(w.name, w.name+" is "+shown(text)+" in "+first.String()+" and "+shown(checked)+" in "+
+				place.String()+", they must agree")
+		}
+		text, first = checked, place
+	}
+	return text, first != nil, nil
+}
+
+func wrongValue(name string, place *Place, v value, allowed string) *problem {
+	detail := name + " (" + place.String() + ") is "
+	if v.json && v.kind != valueText {
+		detail += shownToken(v.text)
+	} else {
+		detail += shown(v.text)
+	}
+	if allowed != "" {
+		detail += "; " + allowed
+	}
+	return badRequest(name, detail)
+}
+
+// shownToken shows a JSON token that is not a string.
+func shownToken(text []byte) string {
+	if len(text) > shownBytes {
+		return string(text[:shownBytes]) + "…"
+	}
+	return string(text)
+}
+
+func (r *reader) look(p *Place) (v value, found bool, prob *problem) {
+	switch p.Kind {
+	case PlaceBody:
+		return r.lookJSON(p.Path)
+	case PlaceHeader:
+		text, found, again := r.head.find(p.Name)
+		if again {
+			return value{}, false, badRequest(p.Name, "header "+p.Name+" is there twice, or in a spelling that some take for it")
+		}
+		return value{text: text}, found, nil
+	case PlaceQuery:
+		return r.lookPairs(r.target.query, p)
+	case PlaceForm:
+		return r.lookPairs(r.form, p)
+	case PlacePath:
+		text, found := r.segment(p.Index)
+		return value{text: text}, found, nil
+	}
+	return value{}, false, nil
+}
+
+// segment is the n-th path segment, decoded.
+func (r *reader) segment(n int) ([]byte, bool) {
+	rest := r.target.path
+	for i := 0; ; i++ {
+		segment, after, more := bytes.Cut(rest, []byte{'/'})
+		if i == n { // the one before the first slash is empty
+			return r.decoded(segment), len(segment) > 0
+		}
+		if !more {
+			return nil, false
+		}
+		rest = after
+	}
+}
+
+// decoded resolves escapes, if there are any.
+func (r *reader) decoded(s []byte) []byte {
+	if bytes.IndexByte(s, '%') < 0 {
+		return s
+	}
+	start := len(r.room)
+	r.room = appendDecoded(r.room, s)
+	return r.room[start:]
+}
+
+// lookPairs finds a name in a query or form. The name must be there once: which of two counts differs between backends.
+func (r *reader) lookPairs(pairs []byte, p *Place) (v value, found bool, prob *problem) {
+	for len(pairs) > 0 {
+		var pair []byte
+		pair, pairs, _ = bytes.Cut(pairs, []byte{'&'})
+		name, text, _ := bytes.Cut(pair, []byte{'='})
+		if string(name) != p.Name && !r.decodesTo(name, p.Name) {
+			continue
+		}
+		if found {
+			return value{}, false, badRequest(p.Name, p.String()+" is there twice")
+		}
+		decoded, ok := r.unescapePair(text)
+		if !ok {
+			return value{}, false, badRequest(p.Name, p.String()+" has a broken escape: "+shown(text))
+		}
+		v, found = value{text: decoded}, true
+	}
+	return v, found, nil
+}
+
+func (r *reader) decodesTo(wire []byte, name string) bool {
+	if bytes.IndexByte(wire, '%') < 0 && bytes.IndexByte(wire, '+') < 0 {
+		return false
+	}
+	decoded, ok := r.unescapePair(wire)
+	return ok && string(decoded) == name
+}
+
+// unescapePair decodes a name or value of a form: escapes, and a plus for a space.
+func (r *reader) unescapePair(s []byte) ([]byte, bool) {
+	if bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '+') < 0 {
+		return s, true
+	}
+	start := len(r.room)
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch c {
+		case '+':
+			c = ' '
+		case '%':
+			decoded, ok := unescape(s, i)
+			if !ok {
+				return nil, false
+			}
+			c = decoded
+			i += 2
+		}
+		r.room = append(r.room, c)
+	}
+	return r.room[start:], true
+}
+
+const formType = "application/x-www-form-urlencoded"
+
+// openBody decides what the body is. A route with places in both forms takes the one that Content-Type names.
+func (r *reader) openBody(asJSON, asForm bool) *problem {
+	if len(r.body) == 0 || !asJSON && !asForm {
+		return nil
+	}
+	contentType, _, again := r.head.find("Content-Type")
+	if again {
+		return badRequest("Content-Type", "Content-Type is there twice, or in a spelling that some take for it")
+	}
+	mediaType, _, _ := bytes.Cut(contentType, []byte{';'})
+	isForm := named(bytes.TrimSpace(mediaType), formType)
+	switch {
+	case asForm && isForm:
+		r.form = r.body
+	case asJSON:
+		return r.openJSON()
+	}
+	return nil
+}
+
+// lookJSON walks to a place of the JSON body.
+func (r *reader) lookJSON(path []string) (value, bool, *problem) {
+	v := r.json
+	if v == nil {
+		return value{}, false, nil
+	}
+	for i, key := range path {
+		next, p := step(v, key, path[:i])
+		if next == nil {
+			return value{}, false, p
+		}
+		v = next
+	}
+	return r.jsonValue(v), true, nil
+}
+
+// step goes into an object or array. nil without a problem: the key is absent.
+func step(v *fastjson.Value, key string, way []string) (*fastjson.Value, *problem) {
+	switch v.Type() {
+	case fastjson.TypeObject:
+		return member(v.GetObject(), key, way)
+	case fastjson.TypeArray:
+		n, err := strconv.Atoi(key)
+		if items := v.GetArray(); err == nil && n >= 0 && n < len(items) {
+			return items[n], nil
+		}
+		return nil, nil
+	}
+	return nil, badRequest(Place{Kind: PlaceBody, Path: append(way[:len(way):len(way)], key)}.String(),
+		"the body has "+v.Type().String()+" where an object with "+strconv.Quote(key)+" is expected")
+}
+
+// member finds a key. Two of the same name, or one that differs in case only, are read differently by different backends (Go's
+// encoding/json takes the last one, in any case).
+func member(o *fastjson.Object, key string, way []string) (found *fastjson.Value, p *problem) {
+	o.Visit(func(name []byte, v *fastjson.Value) {
+		switch {
+		case string(name) == key && found == nil:
+			found = v
+		case bytes.EqualFold(name, []byte(key)):
+			where := Place{Kind: PlaceBody, Path: append(way[:len(way):len(way)], key)}.String()
+			p = badRequest(where, where+" is there twice, or in another case: "+shown(name))
+		}
+	})
+	if p != nil {
+		return nil, p
+	}
+	return found, nil
+}
+
+func (r *reader) jsonValue(v *fastjson.Value) value {
+	switch v.Type() {
+	case fastjson.TypeString:
+		return value{text: v.GetStringBytes(), kind: valueText, json: true}
+	case fastjson.TypeNumber:
+		return value{text: r.marshalled(v), kind: valueNumber, json: true}
+	}
+	return value{text: r.marshalled(v), kind: valueOther, json: true}
+}
+
+func (r *reader) marshalled(v *fastjson.Value) []byte {
+	start := len(r.room)
+	r.room = v.MarshalTo(r.room)
+	return r.room[start:]
+}

@@ -1,0 +1,112 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// route is a Route made ready.
+type route struct {
+	name     string
+	index    int
+	pattern  pattern
+	methods  []string // none: all
+	upstream *upstream
+	admit    *extractor // nil: not guarded
+	confirm  bool
+	metrics  *routeMetrics
+}
+
+func (r *route) guarded() bool { return r.admit != nil }
+
+// takes reports whether the route is for the method.
+func (r *route) takes(method []byte) bool {
+	return len(r.methods) == 0 || containsMethod(r.methods, method)
+}
+
+func containsMethod(methods []string, method []byte) bool {
+	for _, m := range methods {
+		if m == string(method) {
+			return true
+		}
+	}
+	return false
+}
+
+// table is all routes, in their order.
+type table struct{ routes []*route }
+
+// match finds the first route for a method and path. A guarded path binds every later route:
+//
+//   - spelled in another way than its route spells it: 400;
+//   - another method on it: 405, unless a later route names that method. A route for all methods does not count: it was written for
+//     the rest of the shop and must not open a side door to the orders.
+func (t *table) match(method []byte, path, normal, folded []byte) (*route, *problem) {
+	blocked := false
+	for _, r := range t.routes {
+		if r.guarded() {
+			if !r.pattern.matchesFolded(folded) {
+				continue
+			}
+			if !r.pattern.spells(path) {
+				return nil, badRequest("path", "the path "+shown(path)+" is another spelling of "+r.pattern.text+", which must be written so")
+			}
+			if r.takes(method) {
+				return r, nil
+			}
+			blocked = true
+			continue
+		}
+		if r.pattern.matchesNormal(normal) && r.takes(method) && (!blocked || len(r.methods) > 0) {
+			return r, nil
+		}
+	}
+	if blocked {
+		return nil, &problem{code: stock.CodeMethodNotAllowed, allow: t.allowed(normal, folded)}
+	}
+	return nil, &problem{code: stock.CodeNoRoute}
+}
+
+// allowed lists the methods of the routes that name some for the path.
+func (t *table) allowed(normal, folded []byte) string {
+	var methods []string
+	for _, r := range t.routes {
+		if r.guarded() && r.pattern.matchesFolded(folded) || !r.guarded() && r.pattern.matchesNormal(normal) {
+			methods = append(methods, r.methods...)
+		}
+	}
+	slices.Sort(methods)
+	return strings.Join(slices.Compact(methods), ", ")
+}
+
+// errShadowed: stock would be sold without being counted.
+var errShadowed = errors.New("an earlier route without admit takes the same requests")
+
+// checkShadows refuses a guarded route whose requests an earlier plain route would take.
+func (t *table) checkShadows() error {
+	for i, guarded := range t.routes {
+		if !guarded.guarded() {
+			continue
+		}
+		for _, earlier := range t.routes[:i] {
+			if !earlier.guarded() && earlier.covers(guarded) {
+				return fmt.Errorf("routes.%s can be walked around: %w: routes.%s", guarded.name, errShadowed, earlier.name)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *route) covers(guarded *route) bool {
+	if !slices.ContainsFunc(guarded.methods, func(m string) bool { return r.takes([]byte(m)) }) {
+		return false
+	}
+	if r.pattern.matchesNormal([]byte(guarded.pattern.text)) {
+		return true
+	}
+	return guarded.pattern.prefix && strings.HasPrefix(r.pattern.text, guarded.pattern.text) && !r.pattern.prefix
+}

@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Admission decides about wishes and books outcomes. *admission.Admitter is one.
+type Admission interface {
+	// Admit blocks until there is a decision. The wish is the caller's and is reused.
+	Admit(ctx context.Context, w *admission.Wish) admission.Decision
+	// Book blocks until the outcome is committed, or a bounded time; it goes on by itself then.
+	Book(ctx context.Context, p *admission.Pass, o admission.Outcome)
+	// BookBehind is Book without the wait.
+	BookBehind(p *admission.Pass, o admission.Outcome)
+}
+
+var _ Admission = (*admission.Admitter)(nil)
+
+// limiter is the chain of filters.
+type limiter interface {
+	Enter(r *filters.Request) *filters.Refusal
+	Leave(r *filters.Request)
+}
+
+// Parts are what a Server works with.
+type Parts struct {
+	Admission Admission
+	// Limits is passed by every request that has a route; nil: no limits.
+	Limits *filters.Chain
+	// QuotaStyle is how rate limits are told to clients.
+	QuotaStyle filters.HeaderStyle
+	// Rules gives what applies to a SKU; it must be fast and must not block. nil: no bounds.
+	Rules func(sku string) Rule
+	Log   *zap.Logger
+	// Registry takes the collectors.
+	Registry prometheus.Registerer
+}
+
+// Server is the public side. It is safe for concurrent use.
+type Server struct {
+	cfg        Config
+	admission  Admission
+	limits     limiter
+	quotaStyle filters.HeaderStyle
+	log        *zap.Logger
+	metrics    *metrics
+	unrouted   *routeMetrics
+
+	table     table
+	upstreams []*upstream
+	proxies   proxies
+	keeper    keeper
+	untrusted untrustedLog
+
+	http      *fasthttp.Server
+	base      context.Context // of admissions: it outlives every client
+	exchanges sync.Pool
+	draining  atomic.Bool
+
+	mu        sync.Mutex
+	listeners []*listener
+}
+
+// New makes a Server. It opens no connection; every mistake in the config is in the error.
+func New(cfg Config, parts Parts) (*Server, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	m, err := newMetrics(parts.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("gateway metrics: %w", err)
+	}
+	s := &Server{cfg: cfg, admission: parts.Admission, quotaStyle: parts.QuotaStyle, log: parts.Log, metrics: m,
+		limits: filters.NewChain(), unrouted: m.route("none"), proxies: proxies{trusted: cfg.TrustedProxies},
+		keeper:    keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders},
+		untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
+	if parts.Limits != nil {
+		s.limits = parts.Limits
+	}
+	s.exchanges.New = func() any { return &exchange{} }
+	if err := s.addRoutes(parts.Rules); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	s.http = s.newHTTP()
+	return s, nil
+}
+
+func (s *Server) addRoutes(rules func(string) Rule) error {
+	if rules == nil {
+		rules = wildRule
+	}
+	byName := map[string]*upstream{}
+	for _, c := range s.cfg.Upstreams {
+		u, err := newUpstream(c, s.metrics.ofUpstream(c.Name))
+		if err != nil {
+			return err
+		}
+		byName[c.Name] = u
+		s.upstreams = append(s.upstreams, u)
+	}
+	for _, c := range s.cfg.Routes {
+		r := &route{name: c.Name, pattern: newPattern(c.Path), methods: c.Methods, upstream: byName[c.Upstream],
+			metrics: s.metrics.route(c.Name)}
+		if c.Admit != nil {
+			r.admit, r.confirm = newExtractor(c.Admit, rules), c.Admit.ConfirmOnSuccess
+			if len(r.methods) == 0 {
+				r.methods = []string{fasthttp.MethodPost}
+			}
+		}
+		s.table.routes = append(s.table.routes, r)
+	}
+	return s.table.checkShadows()
+}
+
+func (s *Server) newHTTP() *fasthttp.Server {
+	return &fasthttp.Server{
+		Handler:                      s.handle,
+		ErrorHandler:                 s.unreadable,
+		HeaderReceived:               s.headerReceived,
+		ExpectHandler:                s.expect,
+		ConnState:                    s.connState,
+		Logger:                       quietLogger{s.log},
+		Concurrency:                  s.cfg.Connections,
+		ReadBufferSize:               s.cfg.HeaderBytes,
+		ReadTimeout:                  s.cfg.ReadTimeout,
+		WriteTimeout:                 s.cfg.WriteTimeout,
+		IdleTimeout:                  s.cfg.IdleTimeout,
+		MaxRequestBodySize:           s.cfg.GuardedBodyBytes,
+		CloseOnShutdown:              true,
+		DisablePreParseMultipartForm: true,
+		NoDefaultServerHeader:        true,
+		NoDefaultDate:                true,
+		NoDefaultContentType:         true,
+		SecureErrorLogMessage:        true,
+	}
+}
+
+// quietLogger keeps fasthttp's words about broken clients out of the log unless it is asked for.
+type quietLogger struct{ log *zap.Logger }
+
+// Printf is fasthttp's Logger.
+func (l quietLogger) Printf(format string, args ...any) {
+	if l.log.Core().Enabled(zap.DebugLevel) {
+		l.log.Debug(fmt.Sprintf(format, args...))
+	}
+}
+
+// Serve accepts clients until Shutdown, which makes it return nil.
+func (s *Server) Serve(ln net.Listener) error {
+	own := newListener(ln)
+	s.mu.Lock()
+	s.listeners = append(s.listeners, own)
+	s.mu.Unlock()
+	return s.http.Serve(own)
+}
+
+// Drain makes every answer from now on carry Connection: close, so that clients move to another replica by themselves. It is the step
+// between "not ready" and Shutdown.
+func (s *Server) Drain() { s.draining.Store(true) }
+
+const (
+	silenceGrace = time.Second // a connection younger than this may have its first request on the way
+	silencePoll  = 50 * time.Millisecond
+)
+
+// Shutdown stops accepting, lets the requests in flight finish, and closes idle connections. If ctx ends before, it returns ctx's error
+// and leaves the rest running; the process then ends them. Admission is drained by its owner, afterwards.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.Drain()
+	done := make(chan error, 1)
+	go func() { done <- s.http.ShutdownWithContext(ctx) }()
+	poll := time.NewTicker(silencePoll)
+	defer poll.Stop()
+	for {
+		select {
+		case err := <-done:
+			s.closeUpstreams()
+			if errors.Is(err, net.ErrClosed) { // its owner closed the listener: that is no failure
+				return nil
+			}
+			return err
+		case <-poll.C:
+			s.closeSilent()
+		}
+	}
+}
+
+func (s *Server) closeSilent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.listeners {
+		l.closeSilent(silenceGrace)
+	}
+}
+
+func (s *Server) closeUpstreams() {
+	for _, u := range s.upstreams {
+		u.client.CloseIdleConnections()
+	}
+}
+
+// connState follows a connection's first byte.
+func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
+	if state == fasthttp.StateNew || state == fasthttp.StateIdle {
+		return
+	}
+	side, ok := c.(*clientSide)
+	if !ok || side.heard.Swap(true) {
+		return
+	}
+	side.from.spoke(side)
+}
+
+// bodyBytes is the longest body on a route; nil: unknown route.
+func (s *Server) bodyBytes(r *route) int {
+	if r == nil || r.guarded() {
+		return s.cfg.GuardedBodyBytes
+	}
+	return s.cfg.PlainBodyBytes
+}
+
+// headerReceived tells fasthttp how long the body may be. Most bodies fit in both bounds, so that the route need not be looked for.
+func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+	smaller := min(s.cfg.GuardedBodyBytes, s.cfg.PlainBodyBytes)
+	if n := h.ContentLength(); n >= 0 && n <= smaller || n == -2 {
+		return fasthttp.RequestConfig{MaxRequestBodySize: smaller}
+	}
+	path := h.RequestURI()
+	for i, c := range path {
+		if c == '?' {
+			path = path[:i]
+			break
+		}
+	}
+	var r *route
+	if len(path) > 0 && path[0] == '/' {
+		r, _ = s.table.match(h.Method(), path, appendNormal(nil, path), appendFolded(nil, path))
+	}
+	return fasthttp.RequestConfig{MaxRequestBodySize: s.bodyBytes(r)}
+}
+
+func (s *Server) bodyTooLarge(most int) *problem {
+	limit := "server.max_body"
+	if most == s.cfg.GuardedBodyBytes {
+		limit = "server.max_order"
+	}
+	return &problem{code: stock.CodeBodyTooLarge, limit: limit, value: strconv.Itoa(most)}
+}
+
+// unreadable answers a request that fasthttp could not read. The connection ends with it.
+func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
+	s.metrics.broken.Inc()
+	p := s.whyUnreadable(ctx, err)
+	p.write(&ctx.Response, !s.cfg.OmitEnvoyHeader)
+	s.unrouted.answered(p.code, 0, "")
+	if side, ok := ctx.Conn().(*clientSide); ok {
+		side.lingers()
+	}
+}
+
+func (s *Server) whyUnreadable(ctx *fasthttp.RequestCtx, err error) *problem {
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case errors.As(err, &small):
+		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.max_header", value: strconv.Itoa(s.cfg.HeaderBytes)}
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return s.bodyTooLarge(s.headerReceived(&ctx.Request.Header).MaxRequestBodySize)
+	case isTimeout(err):
+		return &problem{code: stock.CodeRequestTimeout, limit: "server.read_timeout", value: s.cfg.ReadTimeout.String()}
+	}
+	return &problem{code: stock.CodeBadRequest, detail: "the request is not valid HTTP/1.1"}
+}
