@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -85,9 +86,10 @@ func (s *Server) adjustStock(r *http.Request) (any, error) {
 	if op.OpID, err = body.text("op", opBytesMax); err != nil {
 		return nil, err
 	}
-	if !visibleASCII(op.OpID) {
+	// Ops that begin with # are those that the ledger makes up.
+	if !visibleASCII(op.OpID) || op.OpID[0] == '#' {
 		return nil, badField("op", shorten(op.OpID), "must be 1 to "+strconv.Itoa(opBytesMax)+
-			" visible ASCII bytes drawn by you: the same op again changes nothing, so a repeat is safe")
+			" visible ASCII bytes, the first not #: your id of this change, so that a repeat changes nothing")
 	}
 	return s.changeStock(r, op, body)
 }
@@ -167,7 +169,7 @@ func ofStockVerdict(op *stock.Op) error {
 	case stock.VerdictUnknownSKU:
 		return unknownSKU(op.SKU)
 	case stock.VerdictShort, stock.VerdictSoldOut:
-		return refuse(stock.CodeSoldOut, "%s has less than %d available; nothing was changed", op.SKU, -op.Delta)
+		return refuse(stock.CodeSoldOut, "%s; nothing was changed", tooFew(op))
 	case stock.VerdictKeyReused:
 		return refuse(stock.CodeKeyReused, "op %s was used for another change of %s", shorten(op.OpID), op.SKU)
 	case stock.VerdictCorrupt:
@@ -176,6 +178,14 @@ func ofStockVerdict(op *stock.Op) error {
 	default:
 		return refuse(stock.CodeInternal, "verdict %s on a stock op", v)
 	}
+}
+
+// tooFew says what a change would have taken away that is not there.
+func tooFew(op *stock.Op) string {
+	if op.Kind == stock.OpSet {
+		return fmt.Sprintf("more than %d units of %s are granted to Redis", op.Available, op.SKU)
+	}
+	return fmt.Sprintf("%s has less than %d units available", op.SKU, -op.Delta)
 }
 
 func unknownSKU(sku string) *api.Problem {

@@ -30,6 +30,9 @@ func viewRegisters(r stock.Registers) *api.Registers {
 	if !r.Loaded {
 		return &api.Registers{}
 	}
+	if r.Base < 0 || r.Rest < 0 || r.Out < 0 { // what cannot be read comes as −1
+		return &api.Registers{Loaded: true, Corrupt: true}
+	}
 	return &api.Registers{
 		Loaded: true,
 		Base:   r.Base,

@@ -30,16 +30,17 @@ type SKU struct {
 	Redis *Registers `json:"redis,omitempty"`
 }
 
-// Registers is what Redis holds for a SKU. All but Loaded are 0 if it is not loaded.
+// Registers is what Redis holds for a SKU. The figures are 0 if it is not loaded or corrupt.
 type Registers struct {
-	Loaded bool  `json:"loaded"`
-	Base   int64 `json:"base"` // what Redis may give out
-	Rest   int64 `json:"rest"` // what the database has besides
-	Out    int64 `json:"out"`  // in open: pre-deducted, not yet settled
-	Free   int64 `json:"free"` // base − out
-	Ver    int64 `json:"ver"`
-	Epoch  int64 `json:"epoch"`
-	Paused bool  `json:"paused"`
+	Loaded  bool  `json:"loaded"`
+	Corrupt bool  `json:"corrupt,omitempty"` // not whole numbers in range: nothing is sold from them
+	Base    int64 `json:"base"`              // what Redis may give out
+	Rest    int64 `json:"rest"`              // what the database has besides
+	Out     int64 `json:"out"`               // in open: pre-deducted, not yet settled
+	Free    int64 `json:"free"`              // base − out
+	Ver     int64 `json:"ver"`
+	Epoch   int64 `json:"epoch"`
+	Paused  bool  `json:"paused"`
 }
 
 // SKUList is a page of SKUs in the order of their bytes.

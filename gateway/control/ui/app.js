@@ -150,7 +150,7 @@ function showRows() {
 
 const COLUMNS = [
   (s) => s.available, (s) => s.granted, (s) => s.held, (s) => s.confirmed, (s) => s.stock_in,
-  (s) => (s.redis && s.redis.loaded ? s.redis.free : null),
+  (s) => (s.redis && s.redis.loaded && !s.redis.corrupt ? s.redis.free : null),
 ];
 
 // newRow makes the cells of a SKU once; fill writes into them, so that selection and focus survive a refresh.
@@ -171,6 +171,7 @@ function fill(row, s) {
   const tags = [];
   if (s.paused) tags.push(tag("paused", "warn"));
   else if (s.available + s.granted === 0) tags.push(tag("sold out", ""));
+  if (s.redis && s.redis.corrupt) tags.push(tag("corrupt in Redis", "bad"));
   if (s.compensating) tags.push(tag(`${number.format(s.compensating)} compensating`, "bad"));
   name.replaceChildren(s.sku, ...tags);
   fillShare(share.firstChild, s);

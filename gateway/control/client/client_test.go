@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/stock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve is a client of a handler on a real socket.
+func serve(t *testing.T, cfg Config, handler http.HandlerFunc) *Client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	cfg.URL = server.URL
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
+	t.Parallel()
+	var asked string
+	c := serve(t, Config{Token: "t0k", Actor: "ann"}, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
+		if r.Header.Get("Authorization") != "Bearer t0k" || r.Header.Get("Stockgate-Actor") != "ann" {
+			t.Errorf("headers %v", r.Header)
+		}
+		_, _ = io.WriteString(w, "{}")
+	})
+	ctx := context.Background()
+	id := stock.ID{15: 1}
+	f := func(want string, err error) {
+		t.Helper()
+		if err != nil || asked != want {
+			t.Errorf("asked %s (%v), want %s", asked, err, want)
+		}
+	}
+	_, err := c.Status(ctx)
+	f("GET /v1/status", err)
+	_, err = c.Stock(ctx, "a:b")
+	f("GET /v1/stock/a:b", err)
+	_, err = c.Stock(ctx, "..")
+	f("GET /v1/stock/%2E%2E", err)
+	_, err = c.Stock(ctx, "a/b?c")
+	f("GET /v1/stock/a%2Fb%3Fc", err)
+	_, err = c.ListStock(ctx, "a", 10)
+	f("GET /v1/stock?after=a&limit=10", err)
+	_, err = c.SetStock(ctx, "a", 0, "")
+	f(`PUT /v1/stock/a {"available":0}`, err)
+	_, err = c.AdjustStock(ctx, "a", api.AdjustStock{Delta: -1, Op: "o", Reason: "r"})
+	f(`POST /v1/stock/a/adjust {"delta":-1,"op":"o","reason":"r"}`, err)
+	_, err = c.PauseStock(ctx, "a", "r")
+	f(`POST /v1/stock/a/pause {"reason":"r"}`, err)
+	_, err = c.ResumeStock(ctx, "a", "")
+	f(`POST /v1/stock/a/resume {}`, err)
+	_, err = c.SyncStock(ctx, "a", "")
+	f(`POST /v1/stock/a/sync {}`, err)
+	_, err = c.ImportStock(ctx, strings.NewReader("a,1"))
+	f(`POST /v1/stock/import a,1`, err)
+	_, err = c.Reservation(ctx, id)
+	f("GET /v1/reservations/00000000000000000000000000000001", err)
+	_, err = c.Confirm(ctx, id, api.EndReservation{OrderRef: "o"})
+	f(`POST /v1/reservations/00000000000000000000000000000001/confirm {"order_ref":"o"}`, err)
+	_, err = c.Release(ctx, id, api.EndReservation{})
+	f(`POST /v1/reservations/00000000000000000000000000000001/release {}`, err)
+}
+
+func TestARefusalIsAProblem(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", api.ProblemType)
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, `{"status":503,"code":"QUEUE_FULL","detail":"limit control.max_in_flight = 1","limit":"control.max_in_flight","value":"1"}`)
+	})
+	_, err := c.Stock(context.Background(), "a")
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Limit != "control.max_in_flight" || err.Error() != "QUEUE_FULL: limit control.max_in_flight = 1" {
+		t.Fatal(err)
+	}
+}
+
+func TestTroubleOnTheWayIsOneClearLine(t *testing.T) {
+	t.Parallel()
+	f := func(c *Client, want string) {
+		t.Helper()
+		_, err := c.Stock(context.Background(), "a")
+		var p *api.Problem
+		if err == nil || errors.As(err, &p) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close() // a port where surely nothing listens
+	nobody, err := New(Config{URL: "http://" + ln.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(nobody, "nothing listens at http://127.0.0.1:")
+
+	hang := make(chan struct{})
+	slow := serve(t, Config{Timeout: time.Millisecond}, func(http.ResponseWriter, *http.Request) { <-hang })
+	f(slow, "did not answer in time")
+	close(hang)
+
+	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "nginx", 502) }), "not answer like a control API: HTTP 502")
+	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "not answer like a control API")
+	f(serve(t, Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "cannot reach http://127.0.0.1:")
+	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, answerBytesMax+1))
+	}), "answered more than")
+}
+
+func TestTheTokenDoesNotFollowARedirect(t *testing.T) {
+	t.Parallel()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	t.Cleanup(elsewhere.Close)
+	c := serve(t, Config{Token: "t"}, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+	})
+	if _, err := c.Status(context.Background()); err == nil {
+		t.Fatal("no error")
+	}
+}
+
+func TestAddressesThatCannotBeOnesAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"", "127.0.0.1:9090", "ftp://a", "http://", "http://a/v1", "http://u:p@a", "http://a?b", "http://a#b", "http://a:b:c"} {
+		if _, err := New(Config{URL: url}); err == nil || !strings.Contains(err.Error(), "control address") {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if _, err := New(Config{URL: "https://a:1/"}); err != nil {
+		t.Error(err)
+	}
+}
