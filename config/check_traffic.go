@@ -1,0 +1,57 @@
+package config
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+func (ch *checker) checkTraffic() {
+	ch.unique("limits", "name", mapped(ch.Limits, func(l Limit) string { return l.Name }))
+	for i, l := range ch.Limits {
+		key := under(ch.origin.element("limits", i, l.Name), "key")
+		ch.failIf(l.Key != "" && !validLimitKey(l.Key), key,
+			"must be global, client_ip, user, sku, activity, header.<name>, or two of them joined by +", quote(l.Key))
+	}
+	h := ch.Hotspot
+	ch.checkBurst("hotspot.lane", h.Lane)
+	ch.checkBurst("hotspot.shared", h.Shared.Lane())
+	for sku, o := range h.Overrides {
+		path := entryPath("hotspot.overrides", sku, field{brackets: true})
+		err := stock.CheckSKU(sku)
+		ch.failIf(err != nil, path, "must be a SKU: 1 to 128 bytes of A-Z a-z 0-9 . _ : -", "")
+		ch.checkBurst(path, o.Lane())
+	}
+	q := ch.Fallback.Queue
+	ch.failIf(q.PerSKU > q.Total, "fallback.queue.per_sku", "must not be above fallback.queue.total ("+strconv.Itoa(q.Total)+")",
+		strconv.Itoa(q.PerSKU), "fallback.queue.total")
+}
+
+// checkBurst: a bucket that holds no token never lets anyone pass, whatever comes in.
+func (ch *checker) checkBurst(path string, l Lane) {
+	rate, burst := under(path, "rate"), under(path, "burst")
+	elsewhere := ch.inherited(rate) && ch.inherited(burst)
+	ch.failIf(!l.Rate.IsZero() && l.Burst == 0 && !elsewhere, burst, "must be at least 1 with a rate of "+l.Rate.String(), "0",
+		rate)
+}
+
+// limitKeys are the keys of a limit by themselves; in a pair, global adds nothing and is left out.
+var limitKeys = []string{"client_ip", "user", "sku", "activity"}
+
+func validLimitKey(s string) bool {
+	if s == "global" {
+		return true
+	}
+	a, b, pair := strings.Cut(s, "+")
+	if !pair {
+		return validLimitPart(s)
+	}
+	return a != b && validLimitPart(a) && validLimitPart(b)
+}
+
+func validLimitPart(s string) bool {
+	name, header := strings.CutPrefix(s, "header.")
+	return header && checkHeaderName(name) == nil || slices.Contains(limitKeys, s)
+}

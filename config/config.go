@@ -1,0 +1,126 @@
+package config
+
+//go:generate go test -run TestReferenceIsCurrent . -update
+
+// Config is everything a user can set. Load and Default make one; Validate says whether it may be used. It is not changed after
+// it was made, so it may be read from several goroutines.
+//
+// The order of the fields matters: what is inherited stands above what inherits it.
+type Config struct {
+	// Address of the public side, where orders come in.
+	Listen  string  `yaml:"listen" default:":8080" range:"1..255"`
+	Server  Server  `yaml:"server"`
+	Control Control `yaml:"control"`
+	Check   Check   `yaml:"check"`
+
+	Redis    Redis    `yaml:"redis"`
+	Database Database `yaml:"database"`
+	Breaker  Breaker  `yaml:"breaker"`
+	Fallback Fallback `yaml:"fallback"`
+
+	// Token buckets; a request must pass all that apply to it.
+	Limits []Limit `yaml:"limits" range:"0..16"`
+	// Most keys (addresses, users, …) that one limit remembers. Past it, new keys share one strict bucket until old ones are full again.
+	LimitKeys int `yaml:"limit_keys" default:"1000000" range:"1000..10000000"`
+	// Whether and how answers tell what is left of a limit: RateLimit and RateLimit-Policy of the IETF draft, or X-RateLimit-*.
+	RateLimitHeaders RateLimitHeaders `yaml:"rate_limit_headers" default:"draft10" oneof:"off draft10 legacy"`
+	Hotspot          Hotspot          `yaml:"hotspot"`
+
+	Defaults Defaults `yaml:"defaults"`
+	// Rules for SKUs; the first whose pattern matches holds, else defaults do.
+	SKUs []SKURule `yaml:"skus" range:"0..10000"`
+	// Sales. A SKU that one covers follows its rules within its window.
+	Activities []Activity `yaml:"activities" range:"0..1000"`
+
+	// Order services and whatever else requests are proxied to, by name.
+	Upstreams map[string]Upstream `yaml:"upstreams" range:"0..256"`
+	// What is done with a request; the first route whose methods and path match.
+	Routes []Route `yaml:"routes" range:"0..1000"`
+
+	// F: a sender writes to the backend within this time after it first asked for the units, or not at all.
+	ForwardWithin Duration `yaml:"forward_within" default:"2s" range:"100ms..30s"`
+	// D: a replica without a heartbeat for this long is gone.
+	ReplicaTimeout Duration `yaml:"replica_timeout" default:"10s" range:"3s..5m"`
+	Answers        Answers  `yaml:"answers"`
+
+	Reconcile Reconcile `yaml:"reconcile"`
+	Events    Events    `yaml:"events"`
+	Retention Retention `yaml:"retention"`
+
+	// Peers whose X-Forwarded-For is believed, as networks or addresses. From all others the header is replaced.
+	TrustedProxies []Network `yaml:"trusted_proxies" range:"0..256"`
+	Log            Log       `yaml:"log"`
+
+	origin *origin
+}
+
+// Server bounds the public side.
+type Server struct {
+	// Largest request header section; more is 431 HEADERS_TOO_LARGE.
+	Headers Size `yaml:"headers" default:"32KiB" range:"4KiB..1MiB"`
+	// Largest request body on a guarded route; more is 413 BODY_TOO_LARGE.
+	Body Size `yaml:"body" default:"1MiB" range:"1KiB..64MiB"`
+	// Largest request body on all other routes.
+	PlainBody Size `yaml:"plain_body" default:"16MiB" range:"1KiB..1GiB"`
+	// Longest wait for a whole request once its first byte is there; then 408 REQUEST_TIMEOUT.
+	ReadTimeout Duration `yaml:"read_timeout" default:"10s" range:"100ms..10m"`
+	// Longest wait for the client to take its answer.
+	WriteTimeout Duration `yaml:"write_timeout" default:"30s" range:"100ms..10m"`
+	// How long a connection may stand idle between two requests.
+	IdleTimeout Duration `yaml:"idle_timeout" default:"75s" range:"1s..1h"`
+	// Most open client connections; further ones get a bare 503.
+	Connections int `yaml:"connections" default:"100000" range:"1..1000000"`
+	// Longest wait at shutdown for requests in flight.
+	Drain Duration `yaml:"drain" default:"25s" range:"0s..10m"`
+	// Send x-envoy-ratelimited: true with refusals, so that a mesh does not retry them.
+	EnvoyRateLimited bool `yaml:"envoy_ratelimited" default:"true"`
+}
+
+// Control is the side for operators and order services: health, metrics, dashboard, /v1 API.
+type Control struct {
+	// Address of health, metrics, dashboard and /v1 API. It must not be reachable by buyers.
+	Listen string `yaml:"listen" default:"127.0.0.1:9090" range:"1..255"`
+	// Bearer token for all but health and metrics. Empty: none is asked for, allowed on a loopback address only.
+	Token Secret `yaml:"token" range:"0..4096"`
+	// Bearer token that may look but not change anything. Empty: there is none.
+	ReadToken Secret `yaml:"read_token" range:"0..4096"`
+}
+
+// Check decides without proxying, for Envoy, Gateway API, Traefik and nginx.
+type Check struct {
+	// Address of check mode, e.g. ":8081". Empty: off.
+	Listen string `yaml:"listen" range:"0..255"`
+	// How long a reservation made by a check is held until the order service confirms or releases it.
+	Lease Duration `yaml:"lease" default:"60s" range:"1s..1h"`
+	// Status of every refusal, with the true one in a header, for nginx (403). 0: each refusal has its own status.
+	DenyStatus int `yaml:"deny_status" default:"0" range:"0|400..499"`
+}
+
+// Log is the program's own log.
+type Log struct {
+	// Least serious entry that is written.
+	Level string `yaml:"level" default:"info" oneof:"debug info warn error"`
+	// json for machines, console for people.
+	Format string `yaml:"format" default:"json" oneof:"json console"`
+}
+
+// Answers is about backend answers that are kept and given again to a retry.
+type Answers struct {
+	// before: outcome and answer are committed before the client is answered. behind: the client is answered first, and a crash in
+	// between leaves an unknown to be resolved.
+	Commit CommitAnswers `yaml:"commit" default:"before" oneof:"before behind"`
+	// How long answers and request ids are remembered.
+	Keep Duration `yaml:"keep" default:"24h" range:"1m..30d"`
+	// Largest body that is kept; 0: none are.
+	Body Size `yaml:"body" default:"64KiB" range:"0B..1MiB"`
+	// Header fields that are kept. Set-Cookie, Stockgate-* and those of the connection never are.
+	Headers []string `yaml:"headers" default:"Content-Type,Location" range:"0..32"`
+}
+
+// Default gives the configuration of an empty file: every scalar has its default, there are no limits, SKU rules, activities,
+// upstreams and routes.
+func Default() *Config {
+	c := new(Config)
+	fillDefaults(c)
+	return c
+}

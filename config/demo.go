@@ -1,0 +1,39 @@
+package config
+
+import "path/filepath"
+
+// Addresses of the demo, all on the local machine: buyers, operators, and the sample order service.
+const (
+	DemoListen  = "127.0.0.1:8080"
+	DemoControl = "127.0.0.1:9090"
+	DemoOrders  = "127.0.0.1:3000"
+)
+
+// DemoSKU and DemoStock are what the demo sells.
+const (
+	DemoSKU   = "sku-1001"
+	DemoStock = 100
+)
+
+// Demo is the configuration of serve --demo: Redis inside the process, SQLite in the folder dir, no limits, no activity, and orders
+// at POST /orders {"sku", "qty", "user"}. An order counts as paid once the sample order service took it: with nobody there to
+// confirm, holds would run out and sell units a second time.
+func Demo(dir string) *Config {
+	c := Default()
+	c.Listen, c.Control.Listen = DemoListen, DemoControl
+	c.Redis.Mode, c.Redis.Addresses = RedisEmbedded, nil
+	c.Database.Driver, c.Database.DSN = DriverSQLite, Secret(filepath.Join(dir, "stockgate.db"))
+	c.Log.Format = "console"
+	c.Upstreams = map[string]Upstream{"orders": NewUpstream("http://" + DemoOrders)}
+	c.Routes = []Route{{
+		Name: "place-order", Match: Match{Methods: []string{"POST"}, Path: "/orders"}, Upstream: "orders",
+		Admit: &Admit{
+			SKU:     []Source{{Kind: SourceBody, Path: []string{"sku"}}},
+			Qty:     []Source{{Kind: SourceBody, Path: []string{"qty"}}},
+			User:    []Source{{Kind: SourceBody, Path: []string{"user"}}},
+			Request: []Source{{Kind: SourceHeader, Name: "Idempotency-Key"}},
+			Confirm: ConfirmOnSuccess,
+		},
+	}}
+	return c
+}

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// base is a file that serve starts with, to which the tests add one thing.
+const base = `
+upstreams: {orders: {url: "http://127.0.0.1:3000"}}
+routes:
+  - {name: place-order, match: {methods: [POST], path: /orders}, upstream: orders, admit: {sku: body.sku, user: body.user, confirm: api}}
+`
+
+func TestPlainFileIsServedWithoutWarning(t *testing.T) {
+	t.Parallel()
+	c := parse(t, base)
+	if w, r := Warnings(c), Refusals(c); len(w)+len(r) > 0 {
+		t.Errorf("warnings %v, refusals %v", w, r)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	f := func(lines string, wantKeys ...string) {
+		t.Helper()
+		c := parse(t, base, lines)
+		got := keysOf(Refusals(c))
+		if want := strings.Join(wantKeys, " "); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", lines, got, want)
+		}
+	}
+	f("redis: {mode: sentinel, master_name: m}", "redis.mode")
+	f("redis: {mode: cluster}", "redis.mode")
+	f("redis: {mode: none}")
+	f("redis: {mode: embedded}")
+	f("redis: {tls: {enabled: true}}")
+	f("database: {driver: mysql}", "database.driver")
+	f("database: {driver: sqlite, dsn: stock.db}")
+	f("check: {listen: ':8081'}", "check.listen")
+	f("defaults: {purchase_limit: 1}", "defaults.purchase_limit")
+	f("defaults: {open_per_user: 1}", "defaults.open_per_user")
+	f("activities: [{id: a, starts: 2026-01-01T00:00:00Z, ends: 2026-01-02T00:00:00Z, skus: [a], purchase_limit: 1}]",
+		"activities[a]", "activities[a].purchase_limit")
+	f("limits: [{name: a, key: activity, rate: 1/s, burst: 1}]", "limits[a].key")
+	f("limits: [{name: a, key: user+sku, rate: 1/s, burst: 1}]", "limits[a].key")
+	f("limits: [{name: a, key: header.X-Tenant, rate: 1/s, burst: 1}]")
+	f("reconcile: {orders: {url: 'http://shop/orders'}}", "reconcile.orders")
+	f("reconcile: {orders: {driver: postgres, dsn: 'postgres://db', sql: 'select 1'}}", "reconcile.orders")
+	f("events: {webhook: {url: 'https://hook', secret: 0123456789abcdef}}", "events.webhook.url")
+	f("events: {redis_stream: {name: s}}", "events.redis_stream.name")
+	f("events: {nats: {url: 'nats://n', subject: s}}", "events.nats.url")
+
+	route := func(admit string, wantKeys ...string) {
+		t.Helper()
+		c := parse(t, "upstreams: {orders: {url: 'http://127.0.0.1:3000'}}",
+			"routes: [{name: r, match: {path: /o}, upstream: orders, admit: {confirm: api, "+admit+"}}]")
+		if got, want := keysOf(Refusals(c)), strings.Join(wantKeys, " "); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", admit, got, want)
+		}
+	}
+	route("lines: body.items, sku: sku", "routes[r].admit.lines")
+	route("sku: body.sku, shadow: true", "routes[r].admit.shadow")
+	route("sku: body.sku, activity: body.activity", "routes[r].admit.activity")
+}
+
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	f := func(lines string, wantKeys ...string) {
+		t.Helper()
+		c := parse(t, base, lines)
+		if got, want := keysOf(Warnings(c)), strings.Join(wantKeys, " "); got != want {
+			t.Errorf("%s\ngot  %s\nwant %s", lines, got, want)
+		}
+	}
+	f("skus: [{match: a, consistency: eventual}, {match: b}]", "skus[a].consistency")
+	f("defaults: {consistency: eventual}\nskus: [{match: b}]", "defaults.consistency")
+	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
+	f("answers: {commit: behind}", "answers.commit")
+	f("retention: {ledger: 500d}", "retention")
+	f("hotspot: {detect: {rate: 0}}")
+	f("hotspot: {detect: {rate: 5/s}}", "hotspot.detect")
+	f("trusted_proxies: [10.0.0.0/8, 0.0.0.0/0]", "trusted_proxies[1]")
+
+	c := parse(t, "limits: [{name: a, key: header.X-Tenant+user, rate: 1/s, burst: 1}]")
+	if got := keysOf(Warnings(c)); got != "routes limits[a].key" {
+		t.Errorf("no routes and no user: got %s", got)
+	}
+	c = parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}'}}",
+		"routes: [{name: r, match: {methods: [GET], path: /o}, upstream: o, admit: {sku: query.sku}}]")
+	if got := keysOf(Warnings(c)); got != "upstreams.o.resolve routes[r].match.methods" {
+		t.Errorf("GET and resolve: got %s", got)
+	}
+}
+
+func keysOf(ps Problems) string {
+	return strings.Join(mapped(ps, func(p Problem) string { return p.Key }), " ")
+}
+
+// The demo must start without a word on a machine that has nothing installed.
+func TestDemoIsServed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := Demo(dir)
+	for _, ps := range []Problems{Validate(c), Warnings(c), Refusals(c)} {
+		if len(ps) > 0 {
+			t.Error(ps)
+		}
+	}
+	if got, want := c.Database.DSN.Reveal(), dir+"/stockgate.db"; got != want {
+		t.Errorf("database is %s, want %s", got, want)
+	}
+	if len(c.Limits)+len(c.Activities) > 0 || c.Defaults.PurchaseLimit != 0 {
+		t.Error("the demo limits somebody")
+	}
+}

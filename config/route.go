@@ -1,0 +1,98 @@
+package config
+
+// Confirm says who confirms a reservation.
+type Confirm string
+
+// The ways to confirm.
+const (
+	ConfirmAPI       Confirm = "api"        // the order service does, once it is paid
+	ConfirmOnSuccess Confirm = "on_success" // the backend's 2xx does
+)
+
+// CommitAnswers says when a backend's answer is committed.
+type CommitAnswers string
+
+// The orders of commit and answer.
+const (
+	CommitBefore CommitAnswers = "before"
+	CommitBehind CommitAnswers = "behind"
+)
+
+// Upstream is a server that requests are proxied to.
+type Upstream struct {
+	// Where it is: http or https, host and port. A path is not allowed, targets are sent on as they are.
+	URL string `yaml:"url" required:"true" range:"1..2048"`
+	// Longest wait for its answer. For a guarded request the outcome is then unknown.
+	Timeout Duration `yaml:"timeout" default:"3s" range:"1ms..10m"`
+	// Longest wait for a connection to it, part of timeout.
+	DialTimeout Duration `yaml:"dial_timeout" default:"1s" range:"1ms..1m"`
+	// How long an unused connection is kept. Less than the backend's own time, so that it never closes one that is about to be used.
+	IdleTimeout Duration `yaml:"idle_timeout" default:"4s" range:"100ms..1h"`
+	// Connections of this replica; without a free one a guarded request gets 503 QUEUE_FULL.
+	MaxConnections int `yaml:"max_connections" default:"512" range:"1..65535"`
+	// Largest answer body that is taken from it.
+	MaxAnswer Size `yaml:"max_answer" default:"16MiB" range:"1KiB..1GiB"`
+	// Path that tells what became of a reservation, with {reservation} in it. Empty: it cannot be asked.
+	Resolve string `yaml:"resolve" range:"0..2048"`
+	// Longest the backend may still create an order after it was asked to. Not below timeout.
+	OrderDelay Duration `yaml:"order_delay" default:"60s" range:"0s..24h"`
+	// It keeps one order per reservation, whatever is sent twice.
+	Unique bool `yaml:"unique" default:"false"`
+	Sign   Sign `yaml:"sign"`
+}
+
+// Sign is about Stockgate-Signature, by which a backend knows that a request passed the gateway.
+type Sign struct {
+	// Keys the backend may know. The first signs; none: no signature.
+	Keys []SignKey `yaml:"keys" range:"0..8"`
+}
+
+// SignKey is one key of a signature.
+type SignKey struct {
+	// Name of the key in the signature. Unique.
+	ID string `yaml:"id" required:"true" range:"1..64"`
+	// Key of the HMAC-SHA256. At least 16 bytes.
+	Secret Secret `yaml:"secret" required:"true" range:"16..4096"`
+}
+
+// Route says what is done with some requests.
+type Route struct {
+	// Name in metrics and reservation ids. Unique, and not to be changed while reservations are open.
+	Name  string `yaml:"name" required:"true" range:"1..64"`
+	Match Match  `yaml:"match"`
+	// Name of the upstream.
+	Upstream string `yaml:"upstream" required:"true" range:"1..64"`
+	// Makes the route a guarded one: nothing passes without units deducted for it. Absent: proxied as it is.
+	Admit *Admit `yaml:"admit,omitempty"`
+}
+
+// Match says which requests a route is for.
+type Match struct {
+	// Methods. None named: all, or POST if the route is guarded.
+	Methods []string `yaml:"methods" range:"0..16"`
+	// Path in normal form, or all below one: /orders, /shop/*, /*.
+	Path string `yaml:"path" required:"true" range:"1..2048"`
+}
+
+// Admit says where a guarded request carries what admission needs. A field may have several sources: the first present counts,
+// and all that are present must agree.
+type Admit struct {
+	// A cart: where the body has its list of lines, as body.<path>. Then sku and qty are paths inside a line.
+	Lines Source `yaml:"lines"`
+	// SKU: body.<path of keys and indices>, header.<name>, query.<name>, path.<n from 1> or form.<name>.
+	SKU []Source `yaml:"sku" required:"true" range:"1..8" single:"true"`
+	// Quantity. Absent in the request, or no source named: 1.
+	Qty []Source `yaml:"qty" range:"0..8" single:"true"`
+	// User. Absent in the request although a source is named: 400.
+	User []Source `yaml:"user" range:"0..8" single:"true"`
+	// Activity, if the request may name one. It decides nothing, but must fit SKU and time.
+	Activity []Source `yaml:"activity" range:"0..8" single:"true"`
+	// Request id: 1 to 255 visible ASCII bytes. The same id has one effect and one answer.
+	Request []Source `yaml:"request" range:"0..8" single:"true"`
+	// Refuse requests without a request id. Otherwise one is drawn, and a retry is a new order.
+	RequestRequired bool `yaml:"request_required" default:"false"`
+	// api: the order service confirms. on_success: the backend's 2xx does. api if the upstream has resolve, else to be named.
+	Confirm Confirm `yaml:"confirm" oneof:"api on_success"`
+	// Decide and count on counters of its own, touch no stock, let everything through.
+	Shadow bool `yaml:"shadow" default:"false"`
+}

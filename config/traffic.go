@@ -1,0 +1,108 @@
+package config
+
+// Scope says who shares a limit.
+type Scope string
+
+// The scopes.
+const (
+	ScopeReplica Scope = "replica" // each replica has its own
+	ScopeFleet   Scope = "fleet"   // all replicas share it
+)
+
+// RateLimitHeaders says how answers tell what is left of a limit.
+type RateLimitHeaders string
+
+// The kinds of rate limit headers.
+const (
+	HeadersOff     RateLimitHeaders = "off"
+	HeadersDraft10 RateLimitHeaders = "draft10"
+	HeadersLegacy  RateLimitHeaders = "legacy"
+)
+
+// Limit is a set of token buckets, one per value of its key. A request takes one token, whatever its quantity.
+type Limit struct {
+	// Name in answers and metrics. Unique.
+	Name string `yaml:"name" required:"true" range:"1..64"`
+	// What has a bucket of its own: global, client_ip (IPv6 by /64), user, sku, activity, header.<name>, or a pair such as user+sku. A
+	// request without the value passes.
+	Key string `yaml:"key" required:"true" range:"1..256"`
+	// Tokens that come in. 0 is refused, it would deny all.
+	Rate Rate `yaml:"rate" required:"true" range:"1/h..1000000000/s"`
+	// Tokens a bucket holds, so that many may pass at once. Below 1 none ever would.
+	Burst int `yaml:"burst" required:"true" range:"1..1000000000"`
+	// replica: each replica has its own bucket. fleet: all replicas share it.
+	Scope Scope `yaml:"scope" default:"replica" oneof:"replica fleet"`
+}
+
+// Hotspot keeps a SKU that everybody wants from taking the others' places. A lane belongs to a replica.
+type Hotspot struct {
+	Detect Detect `yaml:"detect"`
+	// The lane of a hot SKU.
+	Lane Lane `yaml:"lane"`
+	// The lane that all other SKUs share.
+	Shared SharedLane `yaml:"shared"`
+	// SKUs that have a lane of their own always, by SKU. What is not named is as in hotspot.lane.
+	Overrides map[string]Override `yaml:"overrides" range:"0..10000" brackets:"true"`
+}
+
+// Detect finds hot SKUs.
+type Detect struct {
+	// A SKU that is asked for more often than this gets a lane of its own. 0: off.
+	Rate Rate `yaml:"rate" default:"500/s" range:"0|1/h..1000000000/s"`
+	// Time over which the rate is taken.
+	Window Duration `yaml:"window" default:"1s" range:"100ms..1m"`
+}
+
+// Lane bounds the requests for one hot SKU. Who is refused by it gets 429 SKU_LIMITED.
+type Lane struct {
+	// Requests let in. 0: no limit by rate.
+	Rate Rate `yaml:"rate" default:"20000/s" range:"0|1/h..1000000000/s"`
+	// Requests that may come at once. Unused with rate 0.
+	Burst int `yaml:"burst" default:"20000" range:"0..1000000000"`
+	// Requests worked on at a time.
+	Concurrency int `yaml:"concurrency" default:"256" range:"1..1000000"`
+	// Requests that may wait for their turn. 0: none waits.
+	Queue int `yaml:"queue" default:"2000" range:"0..1000000"`
+	// Longest wait for a turn, and then again for stock.
+	MaxWait Duration `yaml:"max_wait" default:"500ms" range:"0s..60s"`
+}
+
+// SharedLane bounds the requests for all SKUs without a lane of their own. Who is refused by it gets 429 SKU_LIMITED.
+type SharedLane struct {
+	// Requests let in. 0: no limit by rate.
+	Rate Rate `yaml:"rate" default:"0" range:"0|1/h..1000000000/s"`
+	// Requests that may come at once. Unused with rate 0.
+	Burst int `yaml:"burst" default:"0" range:"0..1000000000"`
+	// Requests worked on at a time.
+	Concurrency int `yaml:"concurrency" default:"1024" range:"1..1000000"`
+	// Requests that may wait for their turn, all SKUs together. 0: none waits.
+	Queue int `yaml:"queue" default:"8000" range:"0..1000000"`
+	// Longest wait for a turn, and then again for stock.
+	MaxWait Duration `yaml:"max_wait" default:"500ms" range:"0s..60s"`
+}
+
+// Lane gives the shared lane's bounds as a Lane's.
+func (s SharedLane) Lane() Lane { return Lane(s) }
+
+// Override is the lane of a SKU that always has one.
+type Override struct {
+	// Requests let in. 0: no limit by rate.
+	Rate Rate `yaml:"rate" inherit:"hotspot.lane.rate" range:"0|1/h..1000000000/s"`
+	// Requests that may come at once. Unused with rate 0.
+	Burst int `yaml:"burst" inherit:"hotspot.lane.burst" range:"0..1000000000"`
+	// Requests worked on at a time.
+	Concurrency int `yaml:"concurrency" inherit:"hotspot.lane.concurrency" range:"1..1000000"`
+	// Requests that may wait for their turn. 0: none waits.
+	Queue int `yaml:"queue" inherit:"hotspot.lane.queue" range:"0..1000000"`
+	// Longest wait for a turn, and then again for stock.
+	MaxWait Duration `yaml:"max_wait" inherit:"hotspot.lane.max_wait" range:"0s..60s"`
+}
+
+// Lane gives the override's bounds as a Lane's.
+func (o Override) Lane() Lane { return Lane(o) }
+
+// LaneOf gives the lane that a SKU has of its own always, and whether it has one.
+func (h Hotspot) LaneOf(sku string) (Lane, bool) {
+	o, ok := h.Overrides[sku]
+	return Lane(o), ok
+}
