@@ -3,9 +3,10 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
+
+	"github.com/stockgate/stockgate/filters"
 )
 
 const (
@@ -13,10 +14,6 @@ const (
 	KeysDefault = 1_000_000
 	// LimitsMax is how many limits there may be. A request holds the locks of all of them for a moment.
 	LimitsMax = 16
-	// RateMax is the highest rate, in tokens a second. Above it a token takes less than the clock's resolution.
-	RateMax = 1e9
-	// BurstMax is the highest burst, in tokens.
-	BurstMax = 1_000_000_000
 	// nameMax is the longest name of a limit, in bytes. Names are metric labels and stand in every answer.
 	nameMax = 64
 )
@@ -35,9 +32,9 @@ type Limit struct {
 	Name string
 	// Key is global, client_ip, user, sku or header.<name>.
 	Key string
-	// Rate is in tokens a second: above 0, at most RateMax. 0 is refused: it would let a burst through once and nothing ever after.
+	// Rate is in tokens a second: above 0, at most filters.RateMax. 0 is refused: it would let a burst through once and nothing ever after.
 	Rate float64
-	// Burst is how many tokens a full bucket holds: 1 … BurstMax. 0 is refused: nothing would ever pass.
+	// Burst is how many tokens a full bucket holds: 1 … filters.BurstMax. 0 is refused: nothing would ever pass.
 	Burst int
 	// Fleet: Rate and Burst are for all replicas together. Otherwise each replica has them whole.
 	Fleet bool
@@ -74,11 +71,11 @@ func (l Limit) problems() []error {
 	if _, err := parseKey(l.Key); err != nil {
 		bad(".key %w", err)
 	}
-	if !(l.Rate > 0 && l.Rate <= RateMax) { // written so that NaN fails
-		bad(".rate is %v/s, must be above 0 and at most %v/s; leave the limit out for no limit", l.Rate, RateMax)
+	if !(l.Rate > 0 && l.Rate <= filters.RateMax) { // written so that NaN fails
+		bad(".rate is %v/s, must be above 0 and at most %v/s; leave the limit out for no limit", l.Rate, filters.RateMax)
 	}
-	if l.Burst < 1 || l.Burst > BurstMax {
-		bad(".burst is %d, allowed are 1 to %d", l.Burst, BurstMax)
+	if l.Burst < 1 || l.Burst > filters.BurstMax {
+		bad(".burst is %d, allowed are 1 to %d", l.Burst, filters.BurstMax)
 	}
 	return problems
 }
@@ -100,16 +97,5 @@ func nameRune(c rune) bool {
 
 // value is the limit as an operator would write it: "50/s burst 100".
 func (l Limit) value() string {
-	return FormatRate(l.Rate) + " burst " + strconv.Itoa(l.Burst)
-}
-
-// FormatRate writes tokens a second the way configurations do: whole per second, else whole per minute, else as a fraction.
-func FormatRate(perSecond float64) string {
-	if perSecond == math.Trunc(perSecond) {
-		return strconv.FormatFloat(perSecond, 'f', -1, 64) + "/s"
-	}
-	if perMinute := math.Round(perSecond * 60); math.Abs(perSecond*60-perMinute) < 1e-9 {
-		return strconv.FormatFloat(perMinute, 'f', -1, 64) + "/m"
-	}
-	return strconv.FormatFloat(perSecond, 'g', -1, 64) + "/s"
+	return filters.FormatRate(l.Rate) + " burst " + strconv.Itoa(l.Burst)
 }

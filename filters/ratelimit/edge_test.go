@@ -33,7 +33,7 @@ func TestC069_BadLimitsAreRefused(t *testing.T) {
 	limit := func(change func(*Limit)) func(*Config) { return func(c *Config) { change(&c.Limits[0]) } }
 	f(limit(func(l *Limit) { l.Burst = 0 }), "limits[l].burst is 0, allowed are 1 to 1000000000")
 	f(limit(func(l *Limit) { l.Burst = -1 }), "limits[l].burst is -1")
-	f(limit(func(l *Limit) { l.Burst = BurstMax + 1 }), "limits[l].burst is 1000000001")
+	f(limit(func(l *Limit) { l.Burst = filters.BurstMax + 1 }), "limits[l].burst is 1000000001")
 	f(limit(func(l *Limit) { l.Rate = 0 }), "limits[l].rate is 0/s, must be above 0")
 	f(limit(func(l *Limit) { l.Rate = -1 }), "limits[l].rate is -1/s")
 	f(limit(func(l *Limit) { l.Rate = math.NaN() }), "limits[l].rate is NaN/s")
@@ -80,8 +80,8 @@ func TestC069_AdmitsBurstPlusRate(t *testing.T) {
 	f(0.001, 5, time.Millisecond)
 	f(100, 100, time.Millisecond)
 	f(1000, 3, 100*time.Microsecond)
-	f(RateMax, 1, 100*time.Microsecond) // as good as no limit
-	f(RateMax, BurstMax, 100*time.Microsecond)
+	f(filters.RateMax, 1, 100*time.Microsecond) // as good as no limit
+	f(filters.RateMax, filters.BurstMax, 100*time.Microsecond)
 }
 
 // A change takes rate and burst along, keeps what is in the buckets, and is exact to the token.
@@ -181,22 +181,3 @@ func TestLimiterContract(t *testing.T) {
 		t.Error("AllowN(1) does not take exactly one")
 	}
 }
-
-func TestFormatRate(t *testing.T) {
-	t.Parallel()
-	f := func(perSecond float64, want string) {
-		t.Helper()
-		if got := FormatRate(perSecond); got != want {
-			t.Errorf("FormatRate(%v) = %q, want %q", perSecond, got, want)
-		}
-	}
-	f(50, "50/s")
-	f(50000, "50000/s")
-	f(1e9, "1000000000/s")
-	f(0.5, "30/m")
-	f(1.0/60, "1/m")
-	f(7.0/60, "7/m")
-	f(0.001, "0.001/s")
-}
-
-var _ filters.Filter = (*Filter)(nil)
