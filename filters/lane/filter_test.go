@@ -64,7 +64,8 @@ func TestFilter_QueueFullAndMaxWait(t *testing.T) {
 		if refusal := f.Enter(request("other")); refusal != nil {
 			t.Errorf("another SKU was refused: %+v", refusal)
 		}
-		want := Stats{Lane: "hotspot.overrides[s]", Held: 1, counters: counters{Passed: 1, Waited: 2, WaitTime: time.Second, QueueFull: 1, Late: 2}}
+		want := Stats{Lane: "hotspot.overrides[s]", Held: 1,
+			Counters: Counters{Passed: 1, Waited: 2, WaitTime: time.Second, QueueFull: 1, Late: 2}}
 		if got := f.Stats()[1]; got != want {
 			t.Errorf("stats = %+v, want %+v", got, want)
 		}
@@ -76,7 +77,8 @@ func TestFilter_HandsOverInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := make(chan time.Duration, 2)
 		one := 1
-		f := newFilter(t, Config{Shared: roomy, Lane: Limits{Queue: 2, MaxWait: time.Second}, Overrides: map[string]Override{"s": {Concurrency: &one}},
+		f := newFilter(t, Config{Shared: roomy, Lane: Limits{Queue: 2, MaxWait: time.Second},
+			Overrides: map[string]Override{"s": {Concurrency: &one}},
 			OnWait: func(lane string, d time.Duration) {
 				if lane != "hotspot.overrides[s]" {
 					t.Errorf("lane %q", lane)

@@ -31,7 +31,7 @@ type lane struct {
 	waiting int
 	lines   map[string]*line
 	ring    ring // lines with waiters
-	counters
+	Counters
 
 	spareLines   *line
 	spareWaiters *waiter

@@ -7,12 +7,12 @@ type Stats struct {
 	Lane    string // hotspot.shared or hotspot.overrides[<sku>]
 	Held    int    // slots taken now
 	Waiting int    // places in the queue taken now
-	counters
+	Counters
 }
 
-// counters are kept under the lane's lock. Every request that entered is in exactly one of Passed, OverRate, QueueFull, Late,
+// Counters say what became of requests. Every request that entered is in exactly one of Passed, OverRate, QueueFull, Late,
 // SoldOut, Gone, or still waits.
-type counters struct {
+type Counters struct {
 	Passed    uint64        // got a slot, at once or after a wait
 	Waited    uint64        // queued, whatever came of it
 	WaitTime  time.Duration // sum over those that have stopped waiting
@@ -26,5 +26,5 @@ type counters struct {
 func (l *lane) snapshot() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Stats{Lane: l.set.path, Held: l.set.Concurrency - l.free, Waiting: l.waiting, counters: l.counters}
+	return Stats{Lane: l.set.path, Held: l.set.Concurrency - l.free, Waiting: l.waiting, Counters: l.Counters}
 }
