@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// till is a deducter and store in memory behind a real control listener.
+type till struct {
+	mu    sync.Mutex
+	skus  map[string]*control.SKU
+	ops   []string // op ids seen
+	fault error    // of changes
+}
+
+func (s *till) Do(_ context.Context, op *stock.Op) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ops = append(s.ops, op.OpID)
+	if s.fault != nil {
+		return s.fault
+	}
+	sku := s.skus[op.SKU]
+	if sku == nil && op.Kind != stock.OpSet {
+		op.Result.Verdict = stock.VerdictUnknownSKU
+		return nil
+	}
+	if sku == nil {
+		sku = &control.SKU{Fact: stock.Fact{SKU: op.SKU}}
+		s.skus[op.SKU] = sku
+	}
+	switch op.Kind {
+	case stock.OpSet:
+		sku.Available, sku.StockIn = op.Available, op.Available
+	case stock.OpAdjust:
+		sku.Available += op.Delta
+	case stock.OpPause, stock.OpResume:
+		sku.Paused = op.Kind == stock.OpPause
+	}
+	op.Result = stock.Result{Verdict: stock.VerdictDone, Facts: []stock.Fact{sku.Fact}}
+	return nil
+}
+
+func (s *till) Stock(_ context.Context, sku string) (control.SKU, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.skus[sku]; found != nil {
+		return *found, true, nil
+	}
+	return control.SKU{}, false, nil
+}
+
+func (s *till) ListStock(_ context.Context, after string, limit int) ([]control.SKU, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []control.SKU
+	for name, sku := range s.skus {
+		if name > after {
+			all = append(all, *sku)
+		}
+	}
+	slices.SortFunc(all, func(a, b control.SKU) int { return strings.Compare(a.SKU, b.SKU) })
+	return all[:min(limit, len(all))], nil
+}
+
+func (s *till) Find(context.Context, []stock.ID) (map[stock.ID]*stock.Row, error) { return nil, nil }
+
+// shell runs stock commands against a control listener.
+type shell struct {
+	*till
+	t   *testing.T
+	url string
+}
+
+func newShell(t *testing.T, cfg control.Config) *shell {
+	t.Helper()
+	s := &till{skus: map[string]*control.SKU{}}
+	readiness := control.NewReadiness()
+	readiness.Ready()
+	server, err := control.New(cfg, control.Deps{
+		Deducter: s, Store: s, Readiness: readiness, Registry: prometheus.NewRegistry(),
+		Status: func() api.Status { return api.Status{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := httptest.NewServer(server.Handler())
+	t.Cleanup(listener.Close)
+	return &shell{till: s, t: t, url: listener.URL}
+}
+
+// run is `stockgate stock args…`.
+func (s *shell) run(args ...string) (stdout, stderr string, err error) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	cmd := newStockCommand()
+	cmd.SilenceErrors = true
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetIn(strings.NewReader("x,1\ny,2\n"))
+	cmd.SetArgs(append([]string{"--control", s.url}, args...))
+	err = cmd.Execute()
+	return out.String(), errs.String(), err
+}
+
+// prints wants success and, blanks apart, this output.
+func (s *shell) prints(want string, args ...string) {
+	s.t.Helper()
+	out, _, err := s.run(args...)
+	if err != nil || strings.Join(strings.Fields(out), " ") != strings.Join(strings.Fields(want), " ") {
+		s.t.Fatalf("%v: %v\n%s\nwant\n%s", args, err, out, want)
+	}
+}
+
+// fails wants one line of error that contains part.
+func (s *shell) fails(part string, args ...string) {
+	s.t.Helper()
+	out, _, err := s.run(args...)
+	if err == nil || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n") || out != "" {
+		s.t.Errorf("%v: error %v, want one line with %q; output %q", args, err, part, out)
+	}
+}
+
+func TestStockCommandsPrintATable(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 100 0 on sale -", "set", "a", "100")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 105 0 on sale d-1", "add", "a", "5", "--op", "d-1")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 103 0 on sale d-2", "add", "a", "-2", "--op=d-2", "--reason", "broken")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 on sale d-3", "add", "-1", "--op", "d-3", "a")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 paused -", "pause", "a", "--reason", "fire")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 on sale -", "resume", "a")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 on sale -", "sync", "a")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  b 0 0 sold out -", "set", "b", "0")
+	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  a 102 0 0 0 100 - on sale", "get", "a")
+	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  a 102 0 0 0 100 - on sale  b 0 0 0 0 0 - sold out", "list")
+	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  b 0 0 0 0 0 - sold out", "list", "--after", "a", "--limit", "1")
+	s.prints("2 SKUs set", "import", "-")
+}
+
+func TestStockCommandsPrintJSON(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	s.prints(`{ "sku": "a", "available": 3, "granted": 0, "paused": false, "ver": 0, "epoch": 0 }`, "set", "a", "3", "--json")
+	s.prints(`{ "sku": "a", "available": 3, "granted": 0, "paused": false, "ver": 0, "epoch": 0,
+		"held": 0, "confirmed": 0, "compensating": 0, "stock_in": 3 }`, "--json", "get", "a")
+	s.prints(`{ "skus": [] }`, "list", "--json", "--after", "zzz")
+	s.prints(`{ "skus": 2 }`, "import", "-", "--json")
+	s.prints(`{ "sku": "a", "available": 2, "granted": 0, "paused": false, "ver": 0, "epoch": 0, "op": "d" }`, "add", "a", "-1", "--op", "d", "--json")
+}
+
+func TestTheListGoesOverAllPages(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	for i := range listPage + 1 {
+		sku := "s" + strings.Repeat("x", i%100) + string(rune('a'+i/100))
+		s.skus[sku] = &control.SKU{Fact: stock.Fact{SKU: sku}}
+	}
+	out, _, err := s.run("list")
+	if lines := strings.Count(out, "\n"); err != nil || lines != listPage+2 {
+		t.Fatalf("%d lines, %v", lines, err)
+	}
+}
+
+// A drawn op must be known to the operator when the answer is lost: it is what makes a repeat safe.
+func TestAddShowsItsOpWhateverHappens(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	s.prints("SKU AVAILABLE GRANTED STATE OP  a 1 0 on sale -", "set", "a", "1")
+	out, _, err := s.run("add", "a", "1")
+	if op := s.ops[1]; err != nil || !strings.HasPrefix(op, "cli-") || !strings.Contains(out, op) {
+		t.Fatalf("op %q is not in %q, %v", s.ops[1], out, err)
+	}
+	s.fault = stock.ErrUnknown
+	s.fails("to repeat safely: --op cli-", "add", "a", "1")
+	if _, _, err := s.run("add", "a", "1"); !strings.HasSuffix(err.Error(), s.ops[3]) {
+		t.Errorf("op %q is not in %v", s.ops[3], err)
+	}
+	s.fault = nil
+	if _, _, err := s.run("add", "unknown", "1"); err == nil || strings.Contains(err.Error(), "--op") {
+		t.Errorf("what surely was not done needs no repeat: %v", err)
+	}
+}
+
+func TestStockCommandsFailInOneClearLine(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	s.fails(`UNITS is "1e3", must be a whole number from 0 to 9007199254740992`, "set", "a", "1e3")
+	s.fails(`UNITS is "-1"`, "set", "--", "a", "-1")
+	s.fails(`UNITS is "x"`, "add", "a", "x")
+	s.fails("accepts 2 arg(s), received 1", "set", "a")
+	s.fails("accepts 2 arg(s), received 1", "add", "a")
+	s.fails("unknown flag: --opp", "add", "a", "1", "--opp", "x")
+	s.fails("sku has", "set", "a b", "1")
+	s.fails("sku has", "get", "a b")
+	s.fails("UNKNOWN_SKU: the stock table has no a", "get", "a")
+	s.fails("UNKNOWN_SKU", "pause", "a")
+	s.fails("no such file", "import", filepath.Join(t.TempDir(), "none.csv"))
+	s.fails("unknown command", "sell", "a")
+	s.fault = stock.ErrUnavailable
+	s.fails("UNAVAILABLE: nothing was changed", "set", "a", "1")
+	s.url = "http://127.0.0.1:1"
+	s.fails("nothing listens at http://127.0.0.1:1", "list")
+	s.url = "127.0.0.1:9090"
+	s.fails(`control address "127.0.0.1:9090" must look like http://127.0.0.1:9090`, "list")
+}
+
+func TestImportNamesTheBadLines(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	file := filepath.Join(t.TempDir(), "stock.csv")
+	if err := os.WriteFile(file, []byte("a,1\nb,x\nc c,1\n"+strings.Repeat("x\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := s.run("import", file)
+	if err == nil || !strings.HasPrefix(err.Error(), "BAD_REQUEST: 102 bad lines, nothing was changed") {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(stderr, "line 2: available is \"x\"") || !strings.Contains(stderr, "\nline 3: sku has") || !strings.HasSuffix(stderr, "and 2 more\n") {
+		t.Fatal(stderr)
+	}
+}
+
+func TestTheTokenComesFromTheFlagOrTheEnvironment(t *testing.T) {
+	s := newShell(t, control.Config{Token: "t0k"})
+	s.fails("UNAUTHORIZED", "list")
+	t.Setenv(tokenEnv, "t0k")
+	s.prints(`{ "skus": [] }`, "list", "--json")
+	s.fails("UNAUTHORIZED: the bearer token is wrong", "list", "--token", "other")
+}
+
+func TestHelpOfEveryCommandIsPrinted(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	usage := regexp.MustCompile(`(?m)^  stock (\S+)`)
+	for _, verb := range []string{"set", "add", "get", "list", "import", "sync", "pause", "resume"} {
+		out, _, err := s.run(verb, "--help")
+		if found := usage.FindStringSubmatch(out); err != nil || len(found) < 2 || found[1] != verb || strings.Contains(out, "t0k") {
+			t.Errorf("%s: %v %s", verb, err, out)
+		}
+	}
+}
