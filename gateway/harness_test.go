@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -405,4 +406,34 @@ func (r reply) wants(t *testing.T, status int, code stock.Code) {
 	if got := r.Header.Get("Cache-Control"); got != "no-store" {
 		t.Errorf("Cache-Control is %q, want no-store", got)
 	}
+}
+
+func prefixes(list ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range list {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
+
+func trust(list ...string) func(*Config, *Parts) {
+	return func(c *Config, _ *Parts) { c.TrustedProxies = prefixes(list...) }
+}
+
+// counterOf is the sum of a counter over its labels.
+func counterOf(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
