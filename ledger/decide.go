@@ -1,0 +1,188 @@
+package ledger
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// decide carries op out on what is locked. Ops of one transaction are decided in order, each sees what those before it did.
+func (h *held) decide(op *stock.Op) stock.Result {
+	switch op.Kind {
+	case stock.OpSettle:
+		return h.settle(op.Reservation)
+	case stock.OpBook:
+		return h.book(op)
+	case stock.OpRelease:
+		return h.release(op)
+	case stock.OpConfirm:
+		return h.confirm(op)
+	case stock.OpExpire:
+		return h.expire(op)
+	case stock.OpSweep:
+		return h.sweep(op.Reservation)
+	case stock.OpSet:
+		return h.set(op)
+	case stock.OpAdjust:
+		return h.adjust(op)
+	case stock.OpPause:
+		return h.pause(op, true)
+	case stock.OpResume:
+		return h.pause(op, false)
+	case stock.OpLoad:
+		return h.load(op)
+	default: // stock.OpSync; others were refused before the transaction began
+		return h.sync(op)
+	}
+}
+
+func verdict(v stock.Verdict, row *rowState) stock.Result {
+	r := stock.Result{Verdict: v}
+	if row != nil {
+		r.Row = &row.Row
+	}
+	return r
+}
+
+// settle takes the lines for the reservation's try. Duplicates are looked for before stock.
+func (h *held) settle(r *stock.Reservation) stock.Result {
+	row := h.rows[r.ID]
+	if row == nil {
+		return h.take(&rowState{}, r)
+	}
+	switch {
+	case otherWish(row, r):
+		return verdict(stock.VerdictKeyReused, row)
+	case row.Answer != nil:
+		return verdict(stock.VerdictDuplicate, row)
+	case row.Try == r.Try && row.State.Deducted(): // the COMMIT of which got lost
+		res := verdict(stock.VerdictDone, row)
+		res.ForwardBy, res.ExpiresAt = row.ForwardBy, row.ExpiresAt
+		return res
+	case row.Try == r.Try:
+		return verdict(stock.VerdictVoided, row)
+	case row.State != stock.StateVoid && row.State != stock.StateReleased:
+		return verdict(stock.VerdictDuplicate, row)
+	}
+	return h.take(row, r)
+}
+
+// otherWish: the same id with other lines. A row that was released before it was known has no lines to differ from.
+func otherWish(row *rowState, r *stock.Reservation) bool {
+	return row.Fingerprint != r.Fingerprint && len(row.Lines) > 0
+}
+
+// take deducts all lines or none, and makes row, new or ended under another try, the reservation's.
+func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
+	if v := h.short(r.Lines); v != stock.VerdictNone {
+		return verdict(v, h.rows[r.ID])
+	}
+	h.begin(row, r, stock.StateHeld)
+	row.ExpiresAt, row.ForwardBy = h.now.Add(r.Hold), h.now.Add(h.forwardWithin)
+	for _, l := range r.Lines {
+		h.shift(h.skus[l.SKU], row.entry(stock.KindSettle, -l.Qty))
+		h.skus[l.SKU].held += l.Qty
+	}
+	res := verdict(stock.VerdictDone, row)
+	res.ForwardBy, res.ExpiresAt = row.ForwardBy, row.ExpiresAt
+	return res
+}
+
+// short is the first verdict, in order of precedence, that any line gives; VerdictNone if all can be taken.
+func (h *held) short(lines []stock.Line) stock.Verdict {
+	first := stock.VerdictNone
+	for _, l := range lines {
+		if v := h.lineVerdict(l); v != stock.VerdictNone && (first == stock.VerdictNone || v < first) {
+			first = v
+		}
+	}
+	return first
+}
+
+// lineVerdict: a number that cannot be sold from is never taken for sold out.
+func (h *held) lineVerdict(l stock.Line) stock.Verdict {
+	k := h.skus[l.SKU]
+	switch {
+	case k == nil || !k.present:
+		return stock.VerdictUnknownSKU
+	case k.paused:
+		return stock.VerdictPaused
+	case k.corrupt():
+		return stock.VerdictCorrupt
+	case l.Qty > k.available+k.granted:
+		return stock.VerdictSoldOut
+	case l.Qty > k.available:
+		return stock.VerdictShort
+	}
+	return stock.VerdictNone
+}
+
+// begin starts row anew for the try of r: it is r's in everything from here on.
+func (h *held) begin(row *rowState, r *stock.Reservation, s stock.State) {
+	transition, created := row.Transition+1, row.CreatedAt
+	if !row.stored {
+		created = h.now
+	}
+	row.Row = stock.Row{Reservation: *r, State: s, Transition: transition, CreatedAt: created, UpdatedAt: h.now,
+		ExpiresAt: h.now, ForwardBy: h.now, Released: make([]int64, len(r.Lines)), OwnerAlive: true}
+	row.Lines = slices.Clone(r.Lines)
+	row.dirty, row.relined = true, true
+	h.rows[r.ID] = row
+}
+
+// entry is a ledger row of this reservation's last transition.
+func (r *rowState) entry(kind stock.LedgerKind, delta int64) entry {
+	return entry{LedgerRow: stock.LedgerRow{Reservation: r.ID, Try: r.Try, Kind: kind, Delta: delta,
+		Op: strconv.FormatInt(r.Transition, 10)}, reason: r.Reason}
+}
+
+// move makes the transition of a deducted row to state to. kind is its ledger kind; the units go back if to is not deducted.
+// It gives the verdict that forbids it, or VerdictDone.
+func (h *held) move(row *rowState, to stock.State, kind stock.LedgerKind, reason, actor string) stock.Verdict {
+	if v := h.movable(row); v != stock.VerdictNone && !to.Deducted() {
+		return v
+	}
+	from := row.State
+	row.State, row.Transition, row.UpdatedAt, row.dirty = to, row.Transition+1, h.now, true
+	if reason != "" {
+		row.Reason = reason
+	}
+	for i, l := range row.Lines {
+		h.moveLine(row, i, h.skus[l.SKU], from, kind, actor)
+	}
+	return stock.VerdictDone
+}
+
+// moveLine moves line i, less what was released of it already, out of the sum of state from into that of the row's state, or back
+// to the stock.
+func (h *held) moveLine(row *rowState, i int, k *skuState, from stock.State, kind stock.LedgerKind, actor string) {
+	if k == nil {
+		return // stockgate never heard of the SKU: there is no chain
+	}
+	units := row.Lines[i].Qty - row.Released[i]
+	*k.sum(from) -= units
+	e := row.entry(kind, 0)
+	e.actor = actor
+	if into := k.sum(row.State); into != nil {
+		*into += units
+	} else {
+		e.Delta = units
+		row.Released[i], row.relined = row.Lines[i].Qty, true
+	}
+	h.shift(k, e)
+}
+
+// movable: the stock rows are there, and have room for what comes back.
+func (h *held) movable(row *rowState) stock.Verdict {
+	for i, l := range row.Lines {
+		k := h.skus[l.SKU]
+		switch {
+		case k == nil || !k.present:
+			return stock.VerdictUnknownSKU
+		case k.corrupt(), k.available > stock.MaxQuantity-(l.Qty-row.Released[i]):
+			return stock.VerdictCorrupt
+		}
+	}
+	return stock.VerdictNone
+}

@@ -1,0 +1,102 @@
+package ledger
+
+import "github.com/stockgate/stockgate/stock"
+
+// release gives the units back: by the order service (no try), or by the owner of a try that was never sent.
+func (h *held) release(op *stock.Op) stock.Result {
+	row := h.rows[op.ID]
+	switch {
+	case row == nil && op.Try == 0:
+		return verdict(stock.VerdictUnknownReservation, nil)
+	case row == nil:
+		return h.endUnborn(op)
+	case op.Try == 0:
+		return h.giveBack(row, op)
+	case row.Try != op.Try:
+		return verdict(stock.VerdictStale, row)
+	}
+	return h.neverSent(row, op)
+}
+
+// giveBack is the order service's release: cancelled or refunded.
+func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
+	switch row.State {
+	case stock.StateHeld, stock.StateConfirmed:
+		return verdict(h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor), row)
+	case stock.StateReleased:
+		return verdict(stock.VerdictDone, row)
+	}
+	return verdict(stock.VerdictStale, row)
+}
+
+// neverSent ends the owner's own try. A row that anybody knows an order of is none that was never sent.
+func (h *held) neverSent(row *rowState, op *stock.Op) stock.Result {
+	switch {
+	case row.State == stock.StateReleased, row.State == stock.StateVoid:
+		return verdict(stock.VerdictDone, row)
+	case row.State == stock.StateHeld && row.Outcome != stock.OutcomeAccepted:
+		return verdict(h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor), row)
+	}
+	return verdict(stock.VerdictStale, row)
+}
+
+// endUnborn writes the end of a try that has no row: its settle may still be on its way, and must find that it may not settle.
+// Nothing was deducted, so nothing is given back.
+func (h *held) endUnborn(op *stock.Op) stock.Result {
+	r := stock.Reservation{ID: op.ID, Try: op.Try}
+	if op.Reservation != nil {
+		r = *op.Reservation
+	}
+	return verdict(stock.VerdictDone, h.tombstone(&r, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor))
+}
+
+// tombstone writes a row without a deduction. Its ledger rows move nothing; a SKU that stockgate never heard of has none.
+func (h *held) tombstone(r *stock.Reservation, s stock.State, kind stock.LedgerKind, reason, actor string) *rowState {
+	row := &rowState{}
+	h.begin(row, r, s)
+	row.Reason = reason
+	for i, l := range r.Lines {
+		row.Released[i] = l.Qty
+		if k := h.skus[l.SKU]; k != nil {
+			e := row.entry(kind, 0)
+			e.actor = actor
+			h.append(k, e)
+		}
+	}
+	return row
+}
+
+// expire releases an accepted reservation whose time is over, by the database's clock.
+func (h *held) expire(op *stock.Op) stock.Result {
+	row := h.rows[op.ID]
+	switch {
+	case row == nil:
+		return verdict(stock.VerdictUnknownReservation, nil)
+	case !row.ExpiresAt.Equal(op.ExpiresAt):
+		return verdict(stock.VerdictStale, row)
+	case row.State == stock.StateReleased && row.Reason == reasonExpired:
+		return verdict(stock.VerdictDone, row)
+	case row.State != stock.StateHeld, row.Outcome != stock.OutcomeAccepted, h.now.Before(row.ExpiresAt):
+		return verdict(stock.VerdictStale, row)
+	}
+	return verdict(h.move(row, stock.StateReleased, stock.KindExpire, reasonExpired, op.Actor), row)
+}
+
+// Reasons that stockgate itself gives.
+const (
+	reasonExpired = "expired"
+	reasonSwept   = "swept"
+)
+
+// sweep decides about an open entry past its deadline. Done: the row that Result.Row shows is this try's, and tells how to close.
+// Stale: it is another try's, this one is lost.
+func (h *held) sweep(r *stock.Reservation) stock.Result {
+	row := h.rows[r.ID]
+	switch {
+	case row == nil:
+		return verdict(stock.VerdictDone, h.tombstone(r, stock.StateVoid, stock.KindVoid, reasonSwept, ""))
+	case row.Try != r.Try:
+		return verdict(stock.VerdictStale, row)
+	}
+	return verdict(stock.VerdictDone, row)
+}

@@ -1,0 +1,101 @@
+package ledger
+
+import "github.com/stockgate/stockgate/stock"
+
+// book writes the backend's outcome.
+func (h *held) book(op *stock.Op) stock.Result {
+	row := h.rows[op.ID]
+	switch {
+	case row == nil:
+		return verdict(stock.VerdictUnknownReservation, nil)
+	case row.Try != op.Try || row.State == stock.StateVoid:
+		return verdict(stock.VerdictStale, row)
+	}
+	switch op.Outcome {
+	case stock.OutcomeAccepted:
+		return h.accept(row, op)
+	case stock.OutcomeRejected:
+		return h.reject(row, op)
+	}
+	return h.bookUnknown(row, op)
+}
+
+// accept: the order was placed. The order service may have confirmed or released it before the gateway came to book it: then state
+// and stock stay as they are, and the answer is kept all the same, so that a retry never places a second order.
+func (h *held) accept(row *rowState, op *stock.Op) stock.Result {
+	if row.State == stock.StateHeld && op.Confirm {
+		h.note(row, stock.OutcomeAccepted, op)
+		return verdict(h.move(row, stock.StateConfirmed, stock.KindConfirm, op.Reason, op.Actor), row)
+	}
+	h.note(row, stock.OutcomeAccepted, op)
+	return verdict(stock.VerdictDone, row)
+}
+
+// reject: the order was refused, so the units go back. It never undoes a confirm.
+func (h *held) reject(row *rowState, op *stock.Op) stock.Result {
+	switch row.State {
+	case stock.StateHeld:
+		if row.Outcome == stock.OutcomeAccepted {
+			return verdict(stock.VerdictStale, row)
+		}
+		v := h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor)
+		if v == stock.VerdictDone {
+			h.note(row, stock.OutcomeRejected, op)
+		}
+		return verdict(v, row)
+	case stock.StateReleased:
+		h.note(row, stock.OutcomeRejected, op)
+		return verdict(stock.VerdictDone, row)
+	}
+	return verdict(stock.VerdictStale, row)
+}
+
+// bookUnknown: nobody knows. The reason says why; the units stay held. What is known already stays known.
+func (h *held) bookUnknown(row *rowState, op *stock.Op) stock.Result {
+	if row.State != stock.StateHeld || row.Outcome != stock.OutcomeUnknown {
+		return verdict(stock.VerdictStale, row)
+	}
+	if row.Reason != op.Reason {
+		row.Reason, row.UpdatedAt, row.dirty = op.Reason, h.now, true
+	}
+	return verdict(stock.VerdictDone, row)
+}
+
+// note keeps what the backend said: outcome and answer once, the first ones stay.
+func (h *held) note(row *rowState, o stock.Outcome, op *stock.Op) {
+	if row.Outcome == stock.OutcomeUnknown {
+		row.Outcome, row.UpdatedAt, row.dirty = o, h.now, true
+	}
+	if op.OrderRef != "" && row.OrderRef == "" {
+		row.OrderRef, row.UpdatedAt, row.dirty = op.OrderRef, h.now, true
+	}
+	if row.State == stock.StateHeld && op.Reason != "" && row.Reason != op.Reason {
+		row.Reason, row.UpdatedAt, row.dirty = op.Reason, h.now, true
+	}
+	if op.Answer != nil && row.Answer == nil {
+		kept := *op.Answer
+		kept.Try, kept.At = op.Try, h.now
+		row.Answer, row.answered = &kept, &kept
+		row.UpdatedAt, row.dirty = h.now, true
+	}
+}
+
+// confirm: the order is paid, so it was placed.
+func (h *held) confirm(op *stock.Op) stock.Result {
+	row := h.rows[op.ID]
+	if row == nil {
+		return verdict(stock.VerdictUnknownReservation, nil)
+	}
+	switch row.State {
+	case stock.StateHeld:
+		v := h.move(row, stock.StateConfirmed, stock.KindConfirm, op.Reason, op.Actor)
+		if v == stock.VerdictDone {
+			h.note(row, stock.OutcomeAccepted, op)
+		}
+		return verdict(v, row)
+	case stock.StateConfirmed:
+		h.note(row, stock.OutcomeAccepted, op)
+		return verdict(stock.VerdictDone, row)
+	}
+	return verdict(stock.VerdictStale, row)
+}

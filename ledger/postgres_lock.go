@@ -1,0 +1,235 @@
+package ledger
+
+import (
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/lib/pq"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// postgresSession is one transaction of Exec on PostgreSQL. Round trips:
+//
+//	1  BEGIN, time-outs, look-up of lines, stock rows locked     (not sent if no stock is moved: goes with 2)
+//	2  sku_state locked, reservations locked, epochs, op ids, and the reservations in full if they are known to be there
+//	3  a batch of new reservations that found a row: those rows in full
+//	4  everything written, in one statement                      (not sent if nothing changed)
+//	5  COMMIT
+//
+// 1 to 3 are statements without arguments, several in one message: each has a snapshot of its own, which is why last_available, lines
+// and answers are read by statements of their own after the locks. What is spelled into them are ids (hex), checked SKUs and
+// numbers; the one exception, callers' op ids, is quoted. 4 has arguments, as arrays.
+type postgresSession struct {
+	p      *postgres
+	c      *conn
+	script script
+}
+
+// script collects statements that go to the server in one message.
+type script struct {
+	text strings.Builder
+	each []func(*sql.Rows) error
+}
+
+// run adds a statement without rows.
+func (s *script) run(format string, args ...any) {
+	fmt.Fprintf(&s.text, format, args...)
+	s.text.WriteString(";\n")
+}
+
+// query adds a statement with rows, each of which goes to fn.
+func (s *script) query(fn func(*sql.Rows) error, format string, args ...any) {
+	s.run(format, args...)
+	s.each = append(s.each, fn)
+}
+
+// send runs what was collected and begins anew.
+func (s *script) send(c *conn) error {
+	text, each := s.text.String(), s.each
+	s.text.Reset()
+	s.each = nil
+	return c.sets(text, nil, each)
+}
+
+func (s *postgresSession) lock(req lockRequest) (lockReply, error) {
+	reply := lockReply{stocks: map[string]stockRow{}}
+	var now instant
+	s.script.text.WriteString(s.p.prologue + "\n")
+	s.script.each = append(s.script.each, func(rows *sql.Rows) error {
+		var ignored [3]sql.RawBytes
+		return rows.Scan(&now, &ignored[0], &ignored[1], &ignored[2])
+	})
+	if len(req.skus)+len(req.lookups) > 0 {
+		s.lockStock(req, &reply)
+	}
+	err := s.script.send(s.c)
+	reply.now = now.Time
+	return reply, err
+}
+
+func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
+	names := s.p.stock
+	if len(req.create) > 0 {
+		s.script.run(`INSERT INTO %s (%s, %s) SELECT sku, 0 FROM unnest('%s'::text[]) AS n(sku) ON CONFLICT DO NOTHING`,
+			names.table, names.sku, names.available, skuArray(req.create))
+	}
+	skus := fmt.Sprintf("'%s'::text[]", skuArray(req.skus))
+	if len(req.lookups) > 0 {
+		reply.lines = map[stock.ID][]string{}
+		ids := idArray(req.lookups)
+		s.script.query(scanLookup(reply.lines), `SELECT reservation_id, sku FROM stockgate.reservation_line `+
+			`WHERE reservation_id = ANY('%s'::uuid[])`, ids)
+		skus = fmt.Sprintf("ARRAY(SELECT sku FROM stockgate.reservation_line WHERE reservation_id = ANY('%s'::uuid[]) "+
+			"UNION SELECT unnest(%s))", ids, skus)
+	}
+	skip := ""
+	if !req.wait {
+		skip = "SKIP LOCKED"
+	}
+	// NO KEY: rows of the shop may refer to the stock row.
+	s.script.query(scanStock(reply.stocks), `SELECT s.%s::text, s.%s::bigint FROM %s s WHERE s.%s = ANY(%s) `+
+		`ORDER BY s.%s COLLATE "C" FOR NO KEY UPDATE %s`, names.sku, names.available, names.table, names.sku, skus, names.sku, skip)
+	if !req.wait {
+		reply.busy = map[string]bool{}
+		s.script.query(scanBusy(reply), `SELECT s.%s::text FROM %s s WHERE s.%s = ANY(%s)`, names.sku, names.table, names.sku, skus)
+	}
+}
+
+func scanLookup(lines map[stock.ID][]string) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var text, sku string
+		if err := rows.Scan(&text, &sku); err != nil {
+			return err
+		}
+		id, err := stock.ParseID(text)
+		lines[id] = append(lines[id], sku)
+		return err
+	}
+}
+
+func scanStock(stocks map[string]stockRow) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var sku string
+		var available sql.NullInt64
+		if err := rows.Scan(&sku, &available); err != nil {
+			return err
+		}
+		stocks[sku] = stockRow{available: available.Int64, whole: available.Valid}
+		return nil
+	}
+}
+
+// scanBusy: a stock row that is there, but was not locked, is somebody else's.
+func scanBusy(reply *lockReply) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var sku string
+		if err := rows.Scan(&sku); err != nil {
+			return err
+		}
+		if _, ours := reply.stocks[sku]; !ours {
+			reply.busy[sku] = true
+		}
+		return nil
+	}
+}
+
+func (s *postgresSession) read(req readRequest, h *held) error {
+	if len(req.skus) > 0 {
+		s.script.query(scanState(h), `SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating `+
+			`FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
+	}
+	found := false
+	if len(req.ids) > 0 {
+		s.script.query(func(*sql.Rows) error { found = true; return nil }, `SELECT id FROM stockgate.reservation `+
+			`WHERE id = ANY('%s'::uuid[]) ORDER BY id FOR NO KEY UPDATE`, idArray(req.ids))
+		if req.full {
+			s.readRows(req.ids, h)
+		}
+	}
+	if len(req.partitions) > 0 {
+		s.script.query(scanEpoch(h), `SELECT p, epoch FROM stockgate.partition_state WHERE p = ANY('%s'::integer[])`,
+			numberArray(req.partitions))
+	}
+	if len(req.opKeys) > 0 {
+		s.script.query(scanOpKey(h), `SELECT sku, kind, op FROM stockgate.ledger WHERE reservation_id = '%s' AND try = 0 `+
+			`AND (sku, kind, op) IN (%s)`, stock.ID{}, opKeyList(req.opKeys))
+	}
+	if len(s.script.each) > 0 {
+		if err := s.script.send(s.c); err != nil {
+			return err
+		}
+	}
+	if found && !req.full {
+		s.readRows(req.ids, h)
+		return s.script.send(s.c)
+	}
+	return nil
+}
+
+// readRows reads reservations in full. It has to be a statement after the one that locks them.
+func (s *postgresSession) readRows(ids []stock.ID, h *held) {
+	query := strings.NewReplacer("$1", "'"+idArray(ids)+"'", "$2", fmt.Sprint(s.p.cfg.ReplicaTimeout.Microseconds())).
+		Replace(s.p.rows)
+	s.script.query(scanHeld(h), "%s", query)
+}
+
+func scanHeld(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		row, err := scanRow(rows)
+		if err == nil {
+			h.rows[row.ID] = &rowState{Row: *row, stored: true}
+		}
+		return err
+	}
+}
+
+// scanState reads sku_state. A SKU without a stock row has one too, if stockgate knew it before.
+func scanState(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var k skuState
+		err := rows.Scan(&k.sku, &k.granted, &k.ver, &k.seq, &k.last, &k.paused, &k.stockIn, &k.held, &k.confirmed, &k.compensating)
+		if err != nil {
+			return err
+		}
+		if locked := h.skus[k.sku]; locked != nil {
+			k.present, k.whole, k.available = locked.present, locked.whole, locked.available
+		} else {
+			k.whole, k.available = true, k.last
+		}
+		h.skus[k.sku] = &k
+		return nil
+	}
+}
+
+func scanEpoch(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var p int
+		var epoch int64
+		err := rows.Scan(&p, &epoch)
+		h.epochs[p] = epoch
+		return err
+	}
+}
+
+func scanOpKey(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var key opKey
+		err := rows.Scan(&key.sku, &key.kind, &key.op)
+		h.ops[key] = true
+		return err
+	}
+}
+
+// opKeyList spells op ids into a statement. They are callers' text: quoted.
+func opKeyList(keys []opKey) string {
+	var b strings.Builder
+	for i, k := range keys {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "(%s, %s, %s)", pq.QuoteLiteral(k.sku), pq.QuoteLiteral(string(k.kind)), pq.QuoteLiteral(k.op))
+	}
+	return b.String()
+}

@@ -1,0 +1,193 @@
+package ledger
+
+import (
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// sqliteSession is one transaction of Exec on SQLite. BEGIN IMMEDIATE locks the whole file, so nothing is ever busy and the order of
+// locks does not matter; statements cost no round trips, so rows are written one by one.
+type sqliteSession struct {
+	l *sqlite
+	c *conn
+}
+
+func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
+	reply := lockReply{stocks: map[string]stockRow{}}
+	if err := s.c.exec(s.l.begin()); err != nil {
+		return reply, err
+	}
+	reply.now = time.Now().UTC().Truncate(time.Microsecond)
+	for _, sku := range req.create {
+		if err := s.c.exec(s.l.expand(`INSERT INTO {stock} ({stock.sku}, {stock.available}) VALUES ($1, 0) ON CONFLICT DO NOTHING`), sku); err != nil {
+			return reply, err
+		}
+	}
+	skus := req.skus
+	if len(req.lookups) > 0 {
+		reply.lines = map[stock.ID][]string{}
+		err := s.c.rows(s.l.expand(`SELECT reservation_id, sku FROM {reservation_line} WHERE reservation_id {in ids $1}`),
+			[]any{jsonList(idStrings(req.lookups))}, scanLookup(reply.lines))
+		if err != nil {
+			return reply, err
+		}
+		for _, of := range reply.lines {
+			skus = append(skus, of...)
+		}
+	}
+	if len(skus) == 0 {
+		return reply, nil
+	}
+	query := fmt.Sprintf(`SELECT %[2]s, CASE WHEN typeof(%[3]s) = 'integer' THEN %[3]s END FROM %[1]s WHERE %[2]s COLLATE BINARY {in $1}`,
+		s.l.stock.table, s.l.stock.sku, s.l.stock.available)
+	return reply, s.c.rows(s.l.expand(query), []any{jsonList(skus)}, scanStock(reply.stocks))
+}
+
+func (s *sqliteSession) read(req readRequest, h *held) error {
+	err := s.c.rows(s.l.expand(`SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating
+		FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
+	if err != nil {
+		return err
+	}
+	err = s.c.rows(s.l.expand(rowsQuery), []any{jsonList(idStrings(req.ids)), s.l.cfg.ReplicaTimeout.Microseconds()}, scanHeld(h))
+	if err != nil {
+		return err
+	}
+	err = s.c.rows(s.l.expand(`SELECT p, epoch FROM {partition_state} WHERE p {in numbers $1}`), []any{jsonList(req.partitions)}, scanEpoch(h))
+	if err != nil {
+		return err
+	}
+	for _, key := range req.opKeys {
+		err := s.c.rows(s.l.expand(`SELECT sku, kind, op FROM {ledger} WHERE reservation_id = $1 AND try = 0 AND sku = $2 AND kind = $3 AND op = $4`),
+			[]any{stock.ID{}.String(), key.sku, string(key.kind), key.op}, scanOpKey(h))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sqliteSession) write(h *held) error {
+	if err := s.writeStock(h); err != nil {
+		return err
+	}
+	made, changed := h.changedRows()
+	if err := s.writeRows(made, changed); err != nil {
+		return err
+	}
+	if err := s.writeLines(append(made, changed...)); err != nil {
+		return err
+	}
+	if err := s.writeAnswers(h.answeredRows()); err != nil {
+		return err
+	}
+	return s.writeLedger(h.entries)
+}
+
+func (s *sqliteSession) writeStock(h *held) error {
+	for _, k := range h.touchedSKUs() {
+		if k.moved != 0 {
+			if err := s.moveStock(k); err != nil {
+				return err
+			}
+		}
+		err := s.c.exec(s.l.expand(`INSERT INTO {sku_state} (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
+				compensating, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now})
+			ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
+				last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
+				confirmed = excluded.confirmed, compensating = excluded.compensating, updated_at = excluded.updated_at`),
+			k.sku, k.granted, k.ver, k.seq, k.last, k.paused, k.stockIn, k.held, k.confirmed, k.compensating)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveStock is the last wall: exactly one row, with enough units.
+func (s *sqliteSession) moveStock(k *skuState) error {
+	wall := wall{k.sku: k.available}
+	err := s.c.rows(s.l.expand(`UPDATE {stock} SET {stock.available} = {stock.available} + $2
+		WHERE {stock.sku} = $1 COLLATE BINARY AND ($2 >= 0 OR {stock.available} >= -$2) RETURNING {stock.sku}, {stock.available}`),
+		[]any{k.sku, k.moved}, func(rows *sql.Rows) error { return wall.row(rows, 0) })
+	if err != nil {
+		return err
+	}
+	return wall.complete()
+}
+
+func (s *sqliteSession) writeRows(made, changed []*rowState) error {
+	insert := s.l.expand(`INSERT INTO {reservation} (try, fingerprint, activity, user_id, route, state, outcome, owner, keyed, hold_us,
+		reason, order_ref, transition, expires_at, forward_by, created_at, updated_at, id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`)
+	update := s.l.expand(`UPDATE {reservation} SET try = $1, fingerprint = $2, activity = $3, user_id = $4, route = $5, state = $6,
+		outcome = $7, owner = $8, keyed = $9, hold_us = $10, reason = $11, order_ref = $12, transition = $13, expires_at = $14,
+		forward_by = $15, created_at = $16, updated_at = $17 WHERE id = $18`)
+	for _, r := range made {
+		if err := s.c.exec(insert, rowValues(r)...); err != nil {
+			return err
+		}
+	}
+	for _, r := range changed {
+		n, err := s.c.count(update, rowValues(r)...)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return errRaced("reservation " + r.ID.String())
+		}
+	}
+	return nil
+}
+
+func rowValues(r *rowState) []any {
+	return []any{int64(r.Try), int64(r.Fingerprint), r.Activity, r.User, r.Route, r.State.String(), r.Outcome.String(), r.Owner,
+		r.Keyed, r.Hold.Microseconds(), r.Reason, r.OrderRef, r.Transition, r.ExpiresAt.UnixMicro(), r.ForwardBy.UnixMicro(),
+		r.CreatedAt.UnixMicro(), r.UpdatedAt.UnixMicro(), r.ID.String()}
+}
+
+func (s *sqliteSession) writeLines(rows []*rowState) error {
+	query := s.l.expand(`INSERT INTO {reservation_line} (reservation_id, sku, qty, released) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`)
+	for _, r := range rows {
+		for i, l := range r.Lines {
+			if !r.relined {
+				continue
+			}
+			if err := s.c.exec(query, r.ID.String(), l.SKU, l.Qty, r.Released[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *sqliteSession) writeAnswers(rows []*rowState) error {
+	for _, r := range rows {
+		a := r.answered
+		err := s.c.exec(s.l.expand(`INSERT INTO {answer} (reservation_id, try, status, headers, body, at) VALUES ($1, $2, $3, $4, $5, $6)
+			ON CONFLICT (reservation_id) DO NOTHING`),
+			r.ID.String(), int64(a.Try), a.Status, encodeHeaders(a.Headers), notNil(a.Body), a.At.UnixMicro())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sqliteSession) writeLedger(entries []entry) error {
+	query := s.l.expand(`INSERT INTO {ledger} (sku, seq, reservation_id, try, kind, op, delta, "before", "after", at, reason, actor)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`)
+	for i := range entries {
+		e := &entries[i]
+		err := s.c.exec(query, e.SKU, e.Seq, e.Reservation.String(), int64(e.Try), string(e.Kind), e.Op, e.Delta, e.Before, e.After,
+			e.At.UnixMicro(), e.reason, e.actor)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package ledger
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// held is what one transaction has locked and read, and what it is going to write. Decisions are taken on it alone, without a
+// database and without a clock, so every driver decides alike and the decisions can be tested by themselves.
+type held struct {
+	now           time.Time // the database's clock at the beginning of the transaction
+	forwardWithin time.Duration
+	skus          map[string]*skuState
+	rows          map[stock.ID]*rowState
+	ops           map[opKey]bool // stock changes with a caller's op id that the ledger has already
+	epochs        map[int]int64  // of the SKUs' partitions, read after their locks
+
+	entries []entry // ledger rows to append, in order
+}
+
+// opKey names a change of stock that a caller gave an op id.
+type opKey struct {
+	sku  string
+	kind stock.LedgerKind
+	op   string
+}
+
+// entry is a ledger row to append.
+type entry struct {
+	stock.LedgerRow
+	reason, actor string
+}
+
+// skuState is one SKU under its lock. Invariants: last + granted is the After of the SKU's last ledger row; once external changes
+// are noticed, available = last, unless the SKU is corrupt or has no stock row.
+type skuState struct {
+	sku       string
+	present   bool  // it has a stock row
+	whole     bool  // the stock row holds an integer; otherwise NULL or something else: nothing can be moved
+	available int64 // of the stock row, as it will stand after the transaction
+	granted   int64
+	last      int64 // available as stockgate last left it
+	ver, seq  int64
+	paused    bool
+	epoch     int64
+
+	stockIn, held, confirmed, compensating int64
+
+	moved   int64 // what the transaction adds to the stock row
+	touched bool  // something is written, so ver has gone up
+}
+
+// rowState is one reservation under its lock.
+type rowState struct {
+	stock.Row
+	stored   bool          // it stands in the database
+	dirty    bool          // the row is to be written
+	relined  bool          // its lines are to be written
+	answered *stock.Answer // an answer to keep, nil = none
+}
+
+// corrupt: what the stock row holds cannot be sold from.
+func (k *skuState) corrupt() bool {
+	return !k.whole || k.available < 0 || k.available > stock.MaxQuantity
+}
+
+// touch raises ver, once a transaction.
+func (k *skuState) touch() {
+	if !k.touched {
+		k.touched = true
+		k.ver++
+	}
+}
+
+func (k *skuState) fact() stock.Fact {
+	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Paused: k.paused, Epoch: k.epoch, Ver: k.ver}
+}
+
+// sum is the running sum that a state's units count in, nil if none.
+func (k *skuState) sum(s stock.State) *int64 {
+	switch s {
+	case stock.StateHeld:
+		return &k.held
+	case stock.StateConfirmed:
+		return &k.confirmed
+	case stock.StateCompensating:
+		return &k.compensating
+	}
+	return nil
+}
+
+// append adds a ledger row to the SKU's chain. The chain counts what stockgate left behind, so it stays whole while the stock row
+// is corrupt or gone.
+func (h *held) append(k *skuState, e entry) {
+	k.touch()
+	k.seq++
+	e.SKU, e.Seq, e.At = k.sku, k.seq, h.now
+	e.Before = k.last + k.granted
+	e.After = e.Before + e.Delta
+	k.last += e.Delta
+	if e.Kind.StockIn() {
+		k.stockIn += e.Delta
+	}
+	h.entries = append(h.entries, e)
+}
+
+// shift appends a ledger row and moves its units in the stock row.
+func (h *held) shift(k *skuState, e entry) {
+	h.append(k, e)
+	k.available += e.Delta
+	k.moved += e.Delta
+}
+
+// noticeExternal writes down what others did to the stock row since stockgate last left it. It comes before everything else.
+// A value that cannot be sold from is left for somebody to mend; once mended, the difference is written in one piece.
+func (h *held) noticeExternal(k *skuState) {
+	delta := k.available - k.last
+	if !k.present || k.corrupt() || delta == 0 {
+		return
+	}
+	k.touch()
+	h.append(k, entry{LedgerRow: stock.LedgerRow{Kind: stock.KindExternal, Op: strconv.FormatInt(k.ver, 10), Delta: delta}})
+}
+
+// facts are the facts of SKUs as they stand now. What cannot be sold from has none.
+func (h *held) facts(skus []string) []stock.Fact {
+	var facts []stock.Fact
+	for _, sku := range skus {
+		if k := h.skus[sku]; k != nil && k.present && !k.corrupt() {
+			facts = append(facts, k.fact())
+		}
+	}
+	return facts
+}
+
+// changed reports whether there is anything to write.
+func (h *held) changed() bool {
+	for _, k := range h.skus {
+		if k.touched {
+			return true
+		}
+	}
+	for _, r := range h.rows {
+		if r.dirty || r.answered != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// touchedSKUs are the SKUs to write, in the order of locks.
+func (h *held) touchedSKUs() []*skuState {
+	var touched []*skuState
+	for _, k := range h.skus {
+		if k.touched {
+			touched = append(touched, k)
+		}
+	}
+	slices.SortFunc(touched, func(a, b *skuState) int { return strings.Compare(a.sku, b.sku) })
+	return touched
+}
+
+// changedRows are the rows to insert and those to update, in the order of locks.
+func (h *held) changedRows() (made, changed []*rowState) {
+	for _, r := range h.rows {
+		switch {
+		case r.dirty && r.stored:
+			changed = append(changed, r)
+		case r.dirty:
+			made = append(made, r)
+		}
+	}
+	byID := func(a, b *rowState) int { return compareIDs(a.ID, b.ID) }
+	slices.SortFunc(made, byID)
+	slices.SortFunc(changed, byID)
+	return made, changed
+}
+
+// answeredRows are the rows with an answer to keep.
+func (h *held) answeredRows() []*rowState {
+	var rows []*rowState
+	for _, r := range h.rows {
+		if r.answered != nil {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
