@@ -39,17 +39,18 @@ async function refresh() {
 
 function schedule() {
   clearTimeout(view.timer);
-  if (!view.paused && !document.hidden) view.timer = setTimeout(refresh, REFRESH_MS);
+  if (!view.paused && !document.hidden && $("ask").hidden) view.timer = setTimeout(refresh, REFRESH_MS);
 }
 
 function showFault(failed) {
   const locked = failed.some((f) => f.status === 401);
   if (locked && $("ask").hidden) { $("ask").hidden = false; $("token").focus(); }
   if (!locked) $("ask").hidden = true;
-  $("tiles").hidden = $("stock").hidden = locked;
+  for (const id of ["tiles", "stock", "verdicts"]) $(id).hidden = locked;
+  document.body.classList.toggle("stale", failed.some((f) => !f.status)); // the figures are those of the last answer
   const text = failed.length ? failed[0].message || String(failed[0]) : "";
-  const shown = !failed.length ? "" : locked && !sessionStorage.getItem("stockgate-token") ? "This listener asks for a token."
-    : failed[0].status ? text : `The gateway does not answer (${text}).`;
+  const asked = locked && !sessionStorage.getItem("stockgate-token"); // the form says it already
+  const shown = !failed.length || asked ? "" : failed[0].status ? text : `The gateway does not answer (${text}).`;
   if ($("fault").textContent !== shown) $("fault").textContent = shown;
   $("fault").hidden = !shown;
 }
@@ -145,7 +146,7 @@ function showRows() {
   if (fresh.length !== rows.children.length || fresh.some((row, i) => rows.children[i] !== row)) rows.replaceChildren(...fresh);
   $("empty").hidden = shown.length > 0;
   $("empty").textContent = view.skus.length ? "No SKU of this page matches." : "No stock yet. Put some in: stockgate stock set SKU UNITS";
-  $("count").textContent = view.skus.length ? `${number.format(shown.length)} SKUs${view.after ? ` after ${view.after}` : ""}` : "";
+  $("count").textContent = view.skus.length ? `${number.format(shown.length)} ${shown.length === 1 ? "SKU" : "SKUs"}${view.after ? ` after ${view.after}` : ""}` : "";
 }
 
 const COLUMNS = [
