@@ -110,14 +110,42 @@ func NewDeducter(exec Executor, src Source, cfg DeducterConfig) *Deducter {
 // When ctx ends first: an op that had not started is withdrawn, surely never ran and never will, stock.ErrLate; else stock.ErrUnknown,
 // and the caller must not touch the op again. An op of class forwarded is never withdrawn: it goes on by itself.
 func (d *Deducter) Do(ctx context.Context, op *stock.Op) error {
+	w, err := d.submit(ctx, op)
+	if err != nil {
+		return err
+	}
+	return d.await(ctx, w)
+}
+
+// DoAll is Do for many ops at once: it returns when all have come back, with one error per op. ops that follow each other on one SKU
+// stay in order.
+func (d *Deducter) DoAll(ctx context.Context, ops []*stock.Op) []error {
+	errs := make([]error, len(ops))
+	works := make([]*Work, len(ops))
+	for i, op := range ops {
+		works[i], errs[i] = d.submit(ctx, op)
+	}
+	for i, w := range works {
+		if w != nil {
+			errs[i] = d.await(ctx, w)
+		}
+	}
+	return errs
+}
+
+func (d *Deducter) submit(ctx context.Context, op *stock.Op) (*Work, error) {
 	if ctx.Err() != nil && op.Class != stock.ClassForwarded {
-		return fmt.Errorf("%w: %w", stock.ErrLate, context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", stock.ErrLate, context.Cause(ctx))
 	}
 	w := &Work{op: op, done: make(chan error, 1)}
 	if err := d.src.Push(w); err != nil {
-		return err
+		return nil, err
 	}
-	late, stop := deadline(op)
+	return w, nil
+}
+
+func (d *Deducter) await(ctx context.Context, w *Work) error {
+	late, stop := deadline(w.op)
 	defer stop()
 	for {
 		select {

@@ -21,6 +21,7 @@ type Loop struct {
 	pass  func(context.Context) error
 	log   *zap.Logger
 	poke  chan struct{}
+	pause time.Duration // at least this long between passes, however often it is poked
 
 	mu    sync.Mutex
 	stats Stats
@@ -42,6 +43,9 @@ func New(name string, every time.Duration, log *zap.Logger, pass func(context.Co
 	}
 	return &Loop{name: name, every: every, pass: pass, log: log.With(zap.String("loop", name)), poke: make(chan struct{}, 1)}
 }
+
+// Pause sets the least pause between two passes, however often the loop is poked. Call it before Run. Defaults to 0.
+func (l *Loop) Pause(least time.Duration) { l.pause = least }
 
 // Name is what the loop does, for metrics.
 func (l *Loop) Name() string { return l.name }
@@ -70,6 +74,9 @@ func (l *Loop) Stats() Stats {
 }
 
 func (l *Loop) wait(ctx context.Context) {
+	if !sleep(ctx, l.pause) {
+		return
+	}
 	timer := time.NewTimer(l.every*9/10 + rand.N(l.every/5+1))
 	defer timer.Stop()
 	select {
@@ -116,4 +123,18 @@ func (l *Loop) guarded(ctx context.Context) (panicked bool, err error) {
 		}
 	}()
 	return false, l.pass(ctx)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

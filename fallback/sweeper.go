@@ -1,0 +1,151 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// DueCache is what the sweeper needs of Redis; luascripts.Client is one.
+type DueCache interface {
+	Due(ctx context.Context, p, limit int) ([]stock.OpenEntry, error)
+	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
+}
+
+// LeaseStore gives leases; ledger.Store is one.
+type LeaseStore interface {
+	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
+	ReleaseLeases(ctx context.Context, holder string, leases []stock.Lease) error
+}
+
+// SweeperConfig sets a Sweeper. Zero values mean the defaults, where one is named.
+type SweeperConfig struct {
+	// Holder is the gateway id, under which the lease is held.
+	Holder string
+	// Partitions is P.
+	Partitions int
+	// Every is the pause between passes. Defaults to 1 s.
+	Every time.Duration
+	// Batch is the most entries of one partition in one go. Defaults to 256.
+	Batch int
+	// Usable reports whether calls to Redis may be made. Needed.
+	Usable func() bool
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+// Sweeper ends the open entries that their owners have left behind: it lets the database decide by the row of this try, and tells
+// Redis. One replica at a time does it, only to save work: a sweep that is done twice does no harm.
+type Sweeper struct {
+	cfg    SweeperConfig
+	leases LeaseStore
+	cache  DueCache
+	worker Worker
+	loop   *loop.Loop
+	stats  sweeperCounters
+}
+
+type sweeperCounters struct{ won, lost, failed atomic.Uint64 }
+
+// SweeperStats counts what was swept; for metrics.
+type SweeperStats struct {
+	Won    uint64 // entries whose row is held or confirmed, or keeps an answer
+	Lost   uint64 // entries that came to nothing: their units can be sold again
+	Failed uint64 // entries that could not be decided; they are tried again
+}
+
+const sweeperLease = "sweeper"
+
+// NewSweeper makes a Sweeper; Run does the work.
+func NewSweeper(leases LeaseStore, cache DueCache, worker Worker, cfg SweeperConfig) *Sweeper {
+	if cfg.Every <= 0 {
+		cfg.Every = time.Second
+	}
+	if cfg.Batch <= 0 {
+		cfg.Batch = 256
+	}
+	s := &Sweeper{cfg: cfg, leases: leases, cache: cache, worker: worker}
+	s.loop = loop.New("sweeper", cfg.Every, cfg.Log, s.pass)
+	return s
+}
+
+// Run sweeps until ctx ends.
+func (s *Sweeper) Run(ctx context.Context) { s.loop.Run(ctx) }
+
+// Loop is the job, for metrics.
+func (s *Sweeper) Loop() *loop.Loop { return s.loop }
+
+// Stats is a snapshot of the counters.
+func (s *Sweeper) Stats() SweeperStats {
+	return SweeperStats{Won: s.stats.won.Load(), Lost: s.stats.lost.Load(), Failed: s.stats.failed.Load()}
+}
+
+func (s *Sweeper) pass(ctx context.Context) error {
+	if !s.cfg.Usable() {
+		return nil
+	}
+	held, err := s.leases.AcquireLeases(ctx, s.cfg.Holder, []string{sweeperLease}, 5*s.cfg.Every)
+	if err != nil || len(held) == 0 {
+		return err
+	}
+	for p := range s.cfg.Partitions {
+		if err := s.sweep(ctx, p); err != nil {
+			return fmt.Errorf("partition %d: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// sweep ends what is due in one partition.
+func (s *Sweeper) sweep(ctx context.Context, p int) error {
+	entries, err := s.cache.Due(ctx, p, s.cfg.Batch)
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	ops := make([]*stock.Op, len(entries))
+	for i := range entries {
+		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &entries[i].Reservation, Reason: "swept",
+			Actor: sweeperLease}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var failed error
+	var closings []stock.Closing
+	var facts []stock.Fact
+	for i, err := range s.worker.DoAll(ctx, ops) {
+		if err != nil {
+			s.stats.failed.Add(1)
+			failed = err
+			continue
+		}
+		closings = append(closings, s.closing(&entries[i].Reservation, ops[i].Result.Row))
+		facts = append(facts, ops[i].Result.Facts...)
+	}
+	stale, err := s.cache.CloseNow(ctx, p, closings, facts)
+	switch {
+	case err != nil:
+		return err
+	case stale:
+		return fmt.Errorf("stale: the entries are swept again")
+	}
+	return failed
+}
+
+// closing is how an entry ends, by the row that the sweep left: won if this try's row is held or confirmed, or keeps an answer; else
+// lost, also if the row is of another try.
+func (s *Sweeper) closing(r *stock.Reservation, row *stock.Row) stock.Closing {
+	c := stock.Closing{ID: r.ID, Try: r.Try}
+	if row != nil && row.Try == r.Try && (row.State.Deducted() || row.Answer != nil) {
+		c.Won, c.Fingerprint = true, row.Fingerprint
+		s.stats.won.Add(1)
+		return c
+	}
+	s.stats.lost.Add(1)
+	return c
+}

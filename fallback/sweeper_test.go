@@ -1,0 +1,104 @@
+package fallback
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// fixedEpochs are those of a replica that knows them all.
+type fixedEpochs struct{ runID string }
+
+func (f fixedEpochs) Epoch(int) (int64, string) { return 1, f.runID }
+func (fixedEpochs) Stale(int)                   {}
+
+func TestSweepEndsEntriesByTheRowOfThisTry(t *testing.T) {
+	const try = stock.Try(5)
+	row := func(of stock.Try, state stock.State, answered bool) *stock.Row {
+		r := &stock.Row{Reservation: stock.Reservation{Try: of, Fingerprint: 3}, State: state}
+		if answered {
+			r.Answer = &stock.Answer{Status: 201}
+		}
+		return r
+	}
+	f := func(name string, found *stock.Row, won bool) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, redis := newFakeDB(testPartitions), newFakeRedis("one")
+				id := stock.ID{9}
+				if found != nil {
+					found.ID = id
+					db.sweeps[id] = found
+				}
+				redis.parts[3] = fakePart{epoch: 1, pinned: "one"}
+				redis.open[3] = []stock.OpenEntry{{Reservation: stock.Reservation{ID: id, Try: try}}}
+				redis.ids[id] = stock.Closing{ID: id, Try: try}
+				s := startSweeper(t, db, redis)
+				eventually(t, 2*time.Second, "swept", func() bool {
+					redis.mu.Lock()
+					defer redis.mu.Unlock()
+					return len(redis.open[3]) == 0
+				})
+				if _, ok := redis.id(id); ok != won {
+					t.Fatalf("id record stands: %v, want %v", ok, won)
+				}
+				if st := s.Stats(); st.Won+st.Lost != 1 || (st.Won == 1) != won {
+					t.Fatalf("%+v", st)
+				}
+			})
+		})
+	}
+	f("held is won", row(try, stock.StateHeld, false), true)
+	f("confirmed is won", row(try, stock.StateConfirmed, false), true)
+	f("released is lost", row(try, stock.StateReleased, false), false)
+	f("released with an answer is won", row(try, stock.StateReleased, true), true)
+	f("void is lost", row(try, stock.StateVoid, false), false)
+	f("no row is lost", nil, false)
+	f("another try's row is lost", row(try+1, stock.StateHeld, false), false)
+}
+
+func startSweeper(t *testing.T, db *fakeDB, redis *fakeRedis) *Sweeper {
+	t.Helper()
+	s := NewSweeper(db, &fakeClient{fakeRedis: redis, epochs: fixedEpochs{"one"}}, db, SweeperConfig{Holder: "a",
+		Partitions: testPartitions, Usable: func() bool { return true }})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return s
+}
+
+func TestSweepWaitsForItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions), newFakeRedis("one")
+		redis.parts[0] = fakePart{epoch: 1, pinned: "one"}
+		redis.open[0] = []stock.OpenEntry{{Reservation: stock.Reservation{ID: stock.ID{1}, Try: 1}}}
+		_, _ = db.AcquireLeases(t.Context(), "other", []string{sweeperLease}, 10*time.Second)
+		s := startSweeper(t, db, redis)
+		time.Sleep(9 * time.Second)
+		if s.Stats().Lost > 0 {
+			t.Fatal("swept without the lease")
+		}
+		eventually(t, 5*time.Second, "swept once the other is gone", func() bool { return s.Stats().Lost == 1 })
+	})
+}
+
+func TestSweepTriesAgainWhatTheDatabaseDidNotDecide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions), newFakeRedis("one")
+		redis.parts[0] = fakePart{epoch: 1, pinned: "one"}
+		redis.open[0] = []stock.OpenEntry{{Reservation: stock.Reservation{ID: stock.ID{1}, Try: 1}}}
+		db.setDown(true)
+		s := startSweeper(t, db, redis)
+		time.Sleep(5 * time.Second)
+		if len(redis.open[0]) != 1 {
+			t.Fatal("an entry went without a decision")
+		}
+		db.setDown(false)
+		eventually(t, 3*time.Second, "swept", func() bool { return s.Stats().Lost == 1 })
+	})
+}

@@ -1,0 +1,238 @@
+package fallback
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// EpochStore is what the way back needs of the database; ledger.Store is one.
+type EpochStore interface {
+	Partitions(ctx context.Context) ([]stock.PartitionState, error)
+	RaiseEpochs(ctx context.Context, holder string, leases []stock.Lease, runID string, atLeast map[int]int64) ([]stock.PartitionState, error)
+	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
+	ReleaseLeases(ctx context.Context, holder string, leases []stock.Lease) error
+	Facts(ctx context.Context, skus []string) ([]stock.Fact, error)
+	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
+	Recent(ctx context.Context, since time.Time, after stock.Cursor, limit int) ([]stock.RecentRow, stock.Cursor, error)
+}
+
+// Cache is what the way back needs of Redis; luascripts.Client is one.
+type Cache interface {
+	RunID(ctx context.Context) (string, error)
+	Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error)
+	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error
+	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
+	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
+	SetIDsLoaded(ctx context.Context, p int, epoch int64) error
+}
+
+// Worker does ops; ledger.Deducter is one. DoAll returns one error per op, when all have come back.
+type Worker interface {
+	DoAll(ctx context.Context, ops []*stock.Op) []error
+}
+
+// WayBackConfig sets a WayBack. Zero values mean the defaults, where one is named.
+type WayBackConfig struct {
+	// Holder is the gateway id, under which leases are held.
+	Holder string
+	// Partitions is P.
+	Partitions int
+	// Every is the pause between looks at the database and at Redis; hints make them come at once. Defaults to 1 s.
+	Every time.Duration
+	// AnswersKeep is how far back ids are loaded (answers.keep).
+	AnswersKeep time.Duration
+	// ReplicaTimeout is when a silent replica is gone (D): by then every live one has learned an epoch. Defaults to 10 s.
+	ReplicaTimeout time.Duration
+	// LeaseTTL is how long a lease outlives a holder that is gone. Defaults to 10 s.
+	LeaseTTL time.Duration
+	// LoadMax is how many SKUs are loaded at once when Redis comes back; the others are loaded when they are asked for. Defaults to
+	// 10,000.
+	LoadMax int
+	// LoadWindow is how lately a SKU must have changed to be among them. Defaults to 1 h.
+	LoadWindow time.Duration
+	// Lookback is how long before the breaker opened its outage may have begun: at least breaker.window. Defaults to 15 s.
+	Lookback time.Duration
+	// Overlap covers transactions that were under way when rows or facts were read by their time. Defaults to 10 s.
+	Overlap time.Duration
+	// Usable reports whether calls to Redis may be made: the breaker is closed. Needed; must not block.
+	Usable func() bool
+	// Now is the database's clock, as far as known; zero: not yet. Needed; must not block.
+	Now func() time.Time
+	// Check, if set, is asked before partitions are opened in a Redis whose contents are new: does it belong to this deployment?
+	Check func(ctx context.Context) error
+	// Dropped, if set, counts closes that were given up: Redis has not heard of them.
+	Dropped func() int64
+	// Served, if set, names the SKUs that this replica sold lately: they are loaded first.
+	Served func() []string
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+// Pages of the way back. They bound memory and the length of one statement or call.
+const (
+	pageSKUs = 256
+	pageRows = 1000
+	// patrol is how many partitions are looked at in each pass although nothing hints at them.
+	patrol = 2
+)
+
+func (c WayBackConfig) withDefaults() WayBackConfig {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.Every, time.Second)
+	def(&c.ReplicaTimeout, 10*time.Second)
+	def(&c.LeaseTTL, 10*time.Second)
+	def(&c.LoadWindow, time.Hour)
+	def(&c.Lookback, 15*time.Second)
+	def(&c.Overlap, 10*time.Second)
+	if c.LoadMax <= 0 {
+		c.LoadMax = 10_000
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+// WayBack knows each partition's epoch, opens and loads Redis anew when its contents cannot be trusted, and tells Redis what was
+// done without it. It implements the epochs of luascripts.Client. See the package's documentation.
+type WayBack struct {
+	cfg    WayBackConfig
+	store  EpochStore
+	cache  Cache
+	worker Worker
+
+	// states is what was last learned, one per partition. The slice is replaced, never written.
+	states atomic.Pointer[[]stock.PartitionState]
+	// learning makes reading or raising epochs and storing what the database said one step, so that states never go back to what
+	// was read before. They do go back with the database (a restored one): then Redis is ahead, and that must show.
+	learning sync.Mutex
+	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
+	suspect, unloaded []atomic.Bool
+	// Of the pass alone: where the patrol goes on, how many closes had been dropped by the last pass, and when that began.
+	next     int
+	dropped  int64
+	lastPass time.Time
+	// outage is when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard everything.
+	outage atomic.Pointer[time.Time]
+
+	learn, back, ids *loop.Loop
+}
+
+// NewWayBack makes a WayBack that knows no epoch yet; Run does the work.
+func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig) *WayBack {
+	cfg = cfg.withDefaults()
+	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker,
+		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions)}
+	none := make([]stock.PartitionState, cfg.Partitions)
+	for p := range none {
+		none[p].P = p
+	}
+	w.states.Store(&none)
+	w.suspectAll()
+	now := time.Now()
+	w.outage.Store(&now)
+	w.lastPass = now
+	w.learn = loop.New("epochs", cfg.Every, cfg.Log, func(ctx context.Context) error { _, err := w.Learn(ctx); return err })
+	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
+	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
+	for _, l := range w.Loops() {
+		l.Pause(cfg.Every / 20) // hints come by the thousand
+	}
+	return w
+}
+
+// Run works until ctx ends.
+func (w *WayBack) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, l := range w.Loops() {
+		wg.Go(func() { l.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Loops are the jobs, for metrics.
+func (w *WayBack) Loops() []*loop.Loop { return []*loop.Loop{w.learn, w.back, w.ids} }
+
+// Epoch is what this replica last learned of partition p. It does not block. Epoch 0: nothing yet.
+func (w *WayBack) Epoch(p int) (epoch int64, runID string) {
+	s := (*w.states.Load())[p]
+	return s.Epoch, s.RunID
+}
+
+// Stale hints that Redis does not know the epoch that Epoch told. It does not block.
+func (w *WayBack) Stale(p int) {
+	w.suspect[p].Store(true)
+	w.learn.Poke()
+	w.back.Poke()
+}
+
+// Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for.
+func (w *WayBack) Heard() { w.learn.Poke() }
+
+// BreakerChanged takes the breaker's word. When it opens, an outage has begun; when it closes, the way back begins at once.
+func (w *WayBack) BreakerChanged(c BreakerChange) {
+	if c.To == BreakerOpen {
+		w.Missed(c.At.Add(-w.cfg.Lookback))
+		return
+	}
+	w.suspectAll()
+	w.back.Poke()
+}
+
+// Missed says that from then on, by our clock, Redis may not have heard all that this replica did; e.g. a close was dropped.
+func (w *WayBack) Missed(since time.Time) {
+	for {
+		was := w.outage.Load()
+		if was != nil && !since.Before(*was) {
+			return
+		}
+		if w.outage.CompareAndSwap(was, &since) {
+			return
+		}
+	}
+}
+
+// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did without it: what the heartbeat says.
+func (w *WayBack) RedisOK() bool { return w.outage.Load() == nil && w.cfg.Usable() }
+
+func (w *WayBack) suspectAll() {
+	for p := range w.suspect {
+		w.suspect[p].Store(true)
+	}
+}
+
+// Learn reads the epochs from the database.
+func (w *WayBack) Learn(ctx context.Context) ([]stock.PartitionState, error) {
+	w.learning.Lock()
+	defer w.learning.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	states, err := w.store.Partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.publish(states), nil
+}
+
+// publish stores what the database said. learning is held.
+func (w *WayBack) publish(states []stock.PartitionState) []stock.PartitionState {
+	now := append([]stock.PartitionState(nil), *w.states.Load()...)
+	for _, s := range states {
+		if s.P >= 0 && s.P < len(now) {
+			now[s.P] = s
+		}
+	}
+	w.states.Store(&now)
+	return now
+}

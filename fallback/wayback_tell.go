@@ -1,0 +1,214 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// catchUp tells Redis what happened since this replica's outage began: it may have admitted, refused and released without Redis.
+// The rows and facts of all replicas since then are a superset of its own, and telling twice does no harm. Only then does the
+// replica say redis_ok.
+func (w *WayBack) catchUp(ctx context.Context) error {
+	began := w.outage.Load()
+	if began == nil {
+		return nil
+	}
+	since := w.cfg.Now().Add(-time.Since(*began) - w.cfg.Overlap)
+	rows, err := w.tellRows(ctx, since, nil, true)
+	if err != nil {
+		return err
+	}
+	facts := 0
+	err = eachChanged(ctx, w.store, since, func(page []stock.Fact) error {
+		facts += len(page)
+		return w.tell(ctx, nil, page)
+	})
+	if err != nil {
+		return err
+	}
+	if w.outage.CompareAndSwap(began, nil) { // a new outage in between starts over
+		w.cfg.Log.Info("redis has heard what was done without it", zap.Int("rows", rows), zap.Int("facts", facts),
+			zap.Duration("outage", time.Since(*began)))
+	}
+	return nil
+}
+
+// tellRows sends the closings of all rows touched since then to the partitions in only (nil: all): won ids, and with lost also the
+// others. Rows without a SKU of such a partition are left out.
+func (w *WayBack) tellRows(ctx context.Context, since time.Time, only map[int]bool, lost bool) (n int, err error) {
+	var cursor stock.Cursor
+	for {
+		rows, next, err := w.store.Recent(ctx, since, cursor, pageRows)
+		if err != nil {
+			return n, err
+		}
+		closings := make(map[int][]stock.Closing)
+		for _, r := range rows {
+			if !lost && !r.Won() {
+				continue
+			}
+			w.rowClosings(closings, only, r)
+		}
+		if err := w.tell(ctx, closings, nil); err != nil {
+			return n, err
+		}
+		n += len(rows)
+		if len(rows) < pageRows {
+			return n, nil
+		}
+		cursor = next
+	}
+}
+
+func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]bool, r stock.RecentRow) {
+	c := stock.Closing{ID: r.ID, Try: r.Try, Won: r.Won()}
+	if c.Won {
+		c.Fingerprint = r.Fingerprint
+	}
+	var done []int
+	for _, sku := range r.SKUs {
+		p := stock.Partition(sku, w.cfg.Partitions)
+		if slices.Contains(done, p) || (only != nil && !only[p]) {
+			continue
+		}
+		done = append(done, p)
+		closings[p] = append(closings[p], c)
+	}
+}
+
+// tell sends closings and facts to their partitions, one call each.
+func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, facts []stock.Fact) error {
+	of := factsByPartition(facts, w.cfg.Partitions)
+	for p, c := range closings {
+		if err := w.tellOne(ctx, p, c, of[p]); err != nil {
+			return err
+		}
+		delete(of, p)
+	}
+	for p, f := range of {
+		if err := w.tellOne(ctx, p, nil, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *WayBack) tellOne(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) error {
+	stale, err := w.cache.CloseNow(ctx, p, closings, facts)
+	if err == nil && stale {
+		w.Stale(p)
+		err = fmt.Errorf("partition %d is stale", p)
+	}
+	return err
+}
+
+func factsByPartition(facts []stock.Fact, partitions int) map[int][]stock.Fact {
+	by := make(map[int][]stock.Fact)
+	for _, f := range facts {
+		p := stock.Partition(f.SKU, partitions)
+		by[p] = append(by[p], f)
+	}
+	return by
+}
+
+// eachChanged calls f with pages of the facts of SKUs changed since then.
+func eachChanged(ctx context.Context, store EpochStore, since time.Time, f func([]stock.Fact) error) error {
+	for {
+		facts, next, err := store.FactsChangedSince(ctx, since, pageRows)
+		if err != nil {
+			return err
+		}
+		if len(facts) > 0 {
+			if err := f(facts); err != nil {
+				return err
+			}
+		}
+		if len(facts) < pageRows || !next.After(since) {
+			return nil
+		}
+		since = next
+	}
+}
+
+// idsLease lets one replica at a time load ids, whichever partitions need it.
+const idsLease = "ids"
+
+// loadIDs puts the ids of rows within answers.keep into the partitions that lack them, and then says so. Until then a request with
+// an id is told SOLD_OUT only after a look into the database.
+//
+// A replica that has not learned the epoch yet may win an id whose closing finds no taker. Every live one has learned it after
+// replica_timeout; so the rows since the start are read once more then, and only after that are the ids called loaded.
+func (w *WayBack) loadIDs(ctx context.Context) error {
+	targets := w.idTargets()
+	if len(targets) == 0 || !w.cfg.Usable() || w.cfg.Now().IsZero() {
+		return nil
+	}
+	leases, err := w.store.AcquireLeases(ctx, w.cfg.Holder, []string{idsLease}, w.cfg.LeaseTTL)
+	if err != nil || len(leases) == 0 {
+		return err
+	}
+	defer w.release(ctx, leases)
+	only := make(map[int]bool, len(targets))
+	for p := range targets {
+		only[p] = true
+	}
+	began := w.cfg.Now()
+	local := time.Now()
+	rows, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.AnswersKeep), only)
+	if err != nil {
+		return err
+	}
+	if err := w.waitRenewing(ctx, leases, w.cfg.ReplicaTimeout-time.Since(local)); err != nil {
+		return err
+	}
+	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), only); err != nil {
+		return err
+	}
+	for p, epoch := range targets {
+		if err := w.cache.SetIDsLoaded(ctx, p, epoch); err != nil {
+			return err
+		}
+		w.unloaded[p].Store(false)
+	}
+	w.cfg.Log.Info("ids loaded into redis", zap.Int("rows", rows), zap.Int("partitions", len(targets)))
+	return nil
+}
+
+// idTargets are the partitions that lack ids, with their epochs.
+func (w *WayBack) idTargets() map[int]int64 {
+	targets := make(map[int]int64)
+	for p := range w.unloaded {
+		if epoch, _ := w.Epoch(p); epoch > 0 && w.unloaded[p].Load() {
+			targets[p] = epoch
+		}
+	}
+	return targets
+}
+
+func (w *WayBack) tellIDs(ctx context.Context, leases []stock.Lease, since time.Time, only map[int]bool) (int, error) {
+	if err := w.renew(ctx, leases); err != nil {
+		return 0, err
+	}
+	return w.tellRows(ctx, since, only, false)
+}
+
+// waitRenewing waits for d and keeps the leases meanwhile.
+func (w *WayBack) waitRenewing(ctx context.Context, leases []stock.Lease, d time.Duration) error {
+	for d > 0 {
+		step := min(d, w.cfg.LeaseTTL/3)
+		if !sleep(ctx, step) {
+			return ctx.Err()
+		}
+		if err := w.renew(ctx, leases); err != nil {
+			return err
+		}
+		d -= step
+	}
+	return nil
+}

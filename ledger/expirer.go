@@ -1,0 +1,167 @@
+package ledger
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// ExpiryStore is what the expirer needs of the database; Store is one.
+type ExpiryStore interface {
+	Expired(ctx context.Context, routes []string, limit int) ([]stock.ExpiredRow, error)
+	ForgetAnswers(ctx context.Context, limit int) (int, error)
+	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
+}
+
+// Publisher takes closings and facts to Redis in the background; luascripts.Client is one.
+type Publisher interface {
+	Close(p int, closings []stock.Closing, facts []stock.Fact)
+}
+
+// ExpirerConfig sets an Expirer. Zero values mean the defaults, where one is named.
+type ExpirerConfig struct {
+	// Holder is the gateway id, under which the lease is held.
+	Holder string
+	// Partitions is P.
+	Partitions int
+	// Routes are those whose reservations time may end: their upstream has no resolve.
+	Routes []string
+	// Every is the pause between passes. Defaults to 1 s.
+	Every time.Duration
+	// ForgetEvery is the pause between removals of old answers. Defaults to 1 min.
+	ForgetEvery time.Duration
+	// Batch is the most rows in one go. Defaults to 500.
+	Batch int
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+// Expirer gives the units of accepted but unpaid reservations back when their time is over, and forgets answers past answers.keep.
+// One replica at a time does it, only to save work: expiry is a compare-and-set. Time never ends a reservation whose outcome is
+// unknown (I6): Expired does not name those, and OpExpire refuses them.
+type Expirer struct {
+	cfg            ExpirerConfig
+	store          ExpiryStore
+	worker         Worker
+	publish        Publisher // nil: there is no Redis
+	expire, forget *loop.Loop
+	expired        atomic.Uint64
+}
+
+const expirerLease = "expirer"
+
+// NewExpirer makes an Expirer; Run does the work. publish may be nil.
+func NewExpirer(store ExpiryStore, worker Worker, publish Publisher, cfg ExpirerConfig) *Expirer {
+	if cfg.Every <= 0 {
+		cfg.Every = time.Second
+	}
+	if cfg.ForgetEvery <= 0 {
+		cfg.ForgetEvery = time.Minute
+	}
+	if cfg.Batch <= 0 {
+		cfg.Batch = 500
+	}
+	e := &Expirer{cfg: cfg, store: store, worker: worker, publish: publish}
+	e.expire = loop.New("expirer", cfg.Every, cfg.Log, e.pass)
+	e.forget = loop.New("forget_answers", cfg.ForgetEvery, cfg.Log, e.forgetPass)
+	return e
+}
+
+// Run expires until ctx ends.
+func (e *Expirer) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, l := range e.Loops() {
+		wg.Go(func() { l.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Loops are the jobs, for metrics.
+func (e *Expirer) Loops() []*loop.Loop { return []*loop.Loop{e.expire, e.forget} }
+
+// Count is how many reservations this replica has expired since its start.
+func (e *Expirer) Count() uint64 { return e.expired.Load() }
+
+func (e *Expirer) lease(ctx context.Context) (bool, error) {
+	held, err := e.store.AcquireLeases(ctx, e.cfg.Holder, []string{expirerLease}, 5*e.cfg.Every)
+	return len(held) > 0, err
+}
+
+func (e *Expirer) pass(ctx context.Context) error {
+	if len(e.cfg.Routes) == 0 {
+		return nil
+	}
+	for {
+		if ok, err := e.lease(ctx); err != nil || !ok {
+			return err
+		}
+		rows, err := e.store.Expired(ctx, e.cfg.Routes, e.cfg.Batch)
+		if err != nil {
+			return err
+		}
+		done, err := e.release(ctx, rows)
+		// A full page of which nothing could be ended would come again at once: it waits for the next pass.
+		if err != nil || done == 0 || len(rows) < e.cfg.Batch {
+			return err
+		}
+	}
+}
+
+// release ends the rows and tells Redis. A row that cannot be ended does not keep the others.
+func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (done int, failed error) {
+	ops := make([]*stock.Op, len(rows))
+	for i, r := range rows {
+		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
+			Reason: "expired"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for i, err := range e.worker.DoAll(ctx, ops) {
+		switch {
+		case err != nil:
+			failed = err
+		case ops[i].Result.Verdict == stock.VerdictDone:
+			done++
+			e.expired.Add(1)
+			e.tell(&ops[i].Result)
+		}
+	}
+	return done, failed
+}
+
+// tell sends the facts, and the id's closing: a released row counts as won only while it keeps an answer.
+func (e *Expirer) tell(r *stock.Result) {
+	if e.publish == nil || r.Row == nil {
+		return
+	}
+	c := stock.Closing{ID: r.Row.ID, Try: r.Row.Try}
+	if r.Row.Answer != nil || r.Row.State.Deducted() {
+		c.Won, c.Fingerprint = true, r.Row.Fingerprint
+	}
+	facts := make(map[int][]stock.Fact)
+	for _, f := range r.Facts {
+		p := stock.Partition(f.SKU, e.cfg.Partitions)
+		facts[p] = append(facts[p], f)
+	}
+	for p, page := range facts {
+		e.publish.Close(p, []stock.Closing{c}, page)
+	}
+}
+
+func (e *Expirer) forgetPass(ctx context.Context) error {
+	for {
+		if ok, err := e.lease(ctx); err != nil || !ok {
+			return err
+		}
+		n, err := e.store.ForgetAnswers(ctx, e.cfg.Batch)
+		if err != nil || n < e.cfg.Batch {
+			return err
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package ledger
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Beater writes heartbeats; Store is one.
+type Beater interface {
+	Beat(ctx context.Context, gatewayID string, redisOK bool) (stock.Pulse, error)
+}
+
+// HeartbeatConfig sets a Heartbeat. Zero values mean the defaults, where one is named.
+type HeartbeatConfig struct {
+	// Gateway is this replica's id.
+	Gateway string
+	// Every is the pause between beats. Defaults to 1 s.
+	Every time.Duration
+	// Stale is how old the last beat may be for its word on all replicas to count. Defaults to 5 s.
+	Stale time.Duration
+	// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did. Needed; must not block.
+	RedisOK func() bool
+	// Listen is told of every beat, from the goroutine of Run. It must not block: the next beat waits for it.
+	Listen func(stock.Pulse)
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+// Heartbeat keeps this replica's row in the gateway table fresh and knows what the last beat told of the fleet.
+type Heartbeat struct {
+	cfg   HeartbeatConfig
+	store Beater
+	loop  *loop.Loop
+	last  atomic.Pointer[beat]
+}
+
+type beat struct {
+	pulse stock.Pulse
+	at    time.Time // our own clock, when the beat was sent
+}
+
+// NewHeartbeat makes a Heartbeat; Run does the work.
+func NewHeartbeat(store Beater, cfg HeartbeatConfig) *Heartbeat {
+	if cfg.Every <= 0 {
+		cfg.Every = time.Second
+	}
+	if cfg.Stale <= 0 {
+		cfg.Stale = 5 * time.Second
+	}
+	h := &Heartbeat{cfg: cfg, store: store}
+	h.loop = loop.New("heartbeat", cfg.Every, cfg.Log, h.pass)
+	return h
+}
+
+// Run beats until ctx ends.
+func (h *Heartbeat) Run(ctx context.Context) { h.loop.Run(ctx) }
+
+// Loop is the job, for metrics.
+func (h *Heartbeat) Loop() *loop.Loop { return h.loop }
+
+// pass writes one heartbeat.
+func (h *Heartbeat) pass(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	at := time.Now()
+	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK())
+	if err != nil {
+		return err
+	}
+	h.last.Store(&beat{pulse: pulse, at: at})
+	if h.cfg.Listen != nil {
+		h.cfg.Listen(pulse)
+	}
+	return nil
+}
+
+// Live is how many replicas were alive at the last beat, at least 1. It does not block.
+func (h *Heartbeat) Live() int {
+	if b := h.last.Load(); b != nil {
+		return max(b.pulse.Live, 1)
+	}
+	return 1
+}
+
+// AllRedisOK reports whether every live replica reaches Redis and has told it all. When that was last heard too long ago, or never,
+// it is false. It does not block.
+func (h *Heartbeat) AllRedisOK() bool {
+	b := h.last.Load()
+	return b != nil && b.pulse.AllRedisOK && time.Since(b.at) <= h.cfg.Stale
+}
+
+// Now is the database's clock as the last beat tells it, ahead by at most the time that the beat took. Zero: no beat yet. It does not
+// block.
+func (h *Heartbeat) Now() time.Time {
+	b := h.last.Load()
+	if b == nil {
+		return time.Time{}
+	}
+	return b.pulse.Now.Add(time.Since(b.at))
+}

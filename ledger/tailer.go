@@ -1,0 +1,243 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// FactStore is what the tailer reads; Store is one.
+type FactStore interface {
+	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
+	Drifted(ctx context.Context, skus []string) ([]string, error)
+}
+
+// FactSink takes facts to Redis; luascripts.Client is one.
+type FactSink interface {
+	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
+}
+
+// Worker does ops; Deducter is one.
+type Worker interface {
+	DoAll(ctx context.Context, ops []*stock.Op) []error
+}
+
+// TailerConfig sets a Tailer. Zero values mean the defaults, where one is named.
+type TailerConfig struct {
+	// Partitions is P.
+	Partitions int
+	// Every is the pause between passes, at most a second, or a lost close would not heal in time. Defaults to 500 ms.
+	Every time.Duration
+	// Overlap is how far back of the start the first look goes. Defaults to 15 s.
+	Overlap time.Duration
+	// AckedMax bounds how many SKUs are remembered as told; beyond it facts are only sent more often. Defaults to 100,000.
+	AckedMax int
+	// Served are the SKUs that are watched for changes by others; nil: none.
+	Served *Served
+	// Usable reports whether calls to Redis may be made. Needed; must not block.
+	Usable func() bool
+	// Now is the database's clock, as far as known; zero: not yet. Needed; must not block.
+	Now func() time.Time
+	// Log may be nil.
+	Log *zap.Logger
+}
+
+const tailerPage = 1000
+
+// Tailer sees to it that Redis hears every fact at last: a close that was lost heals within about a second. It also notices what
+// others have written into the stock table, which raises no ver.
+type Tailer struct {
+	cfg         TailerConfig
+	store       FactStore
+	sink        FactSink
+	worker      Worker
+	tail, drift *loop.Loop
+
+	// Of the tail loop alone: where the next look and the slow full pass begin. The full pass is over when full is nil.
+	since time.Time
+	full  *time.Time
+
+	mu    sync.Mutex
+	acked map[string]told
+}
+
+// told is the newest fact that Redis has acknowledged.
+type told struct{ epoch, ver int64 }
+
+// NewTailer makes a Tailer; Run does the work.
+func NewTailer(store FactStore, sink FactSink, worker Worker, cfg TailerConfig) *Tailer {
+	if cfg.Every <= 0 {
+		cfg.Every = 500 * time.Millisecond
+	}
+	if cfg.Overlap <= 0 {
+		cfg.Overlap = 15 * time.Second
+	}
+	if cfg.AckedMax <= 0 {
+		cfg.AckedMax = 100_000
+	}
+	t := &Tailer{cfg: cfg, store: store, sink: sink, worker: worker, full: new(time.Time), acked: make(map[string]told)}
+	t.tail = loop.New("tailer", cfg.Every, cfg.Log, t.pass)
+	t.drift = loop.New("drift", 2*cfg.Every, cfg.Log, t.driftPass)
+	return t
+}
+
+// Run tails until ctx ends.
+func (t *Tailer) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, l := range t.Loops() {
+		wg.Go(func() { l.Run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Loops are the jobs, for metrics.
+func (t *Tailer) Loops() []*loop.Loop { return []*loop.Loop{t.tail, t.drift} }
+
+// pass sends what changed lately, and one page of the full pass with which a replica begins: what was lost before its start, by
+// whomever, heals too.
+func (t *Tailer) pass(ctx context.Context) error {
+	now := t.cfg.Now()
+	if !t.cfg.Usable() || now.IsZero() {
+		return nil
+	}
+	if t.since.IsZero() {
+		t.since = now.Add(-t.cfg.Overlap)
+	}
+	for {
+		n, next, err := t.page(ctx, t.since)
+		if err != nil {
+			return err
+		}
+		progress := next.After(t.since)
+		t.since = next
+		if n < tailerPage || !progress {
+			break
+		}
+	}
+	return t.fullPage(ctx)
+}
+
+func (t *Tailer) fullPage(ctx context.Context) error {
+	if t.full == nil {
+		return nil
+	}
+	n, next, err := t.page(ctx, *t.full)
+	switch {
+	case err != nil:
+		return err
+	case n < tailerPage || !next.After(*t.full):
+		t.full = nil
+	default:
+		t.full = &next
+	}
+	return nil
+}
+
+// page sends one page of changes. The place to go on from is only taken when all of it was acknowledged.
+func (t *Tailer) page(ctx context.Context, since time.Time) (n int, next time.Time, err error) {
+	facts, next, err := t.store.FactsChangedSince(ctx, since, tailerPage)
+	if err != nil {
+		return 0, since, err
+	}
+	return len(facts), next, t.send(ctx, t.news(facts))
+}
+
+// news leaves out what Redis has acknowledged.
+func (t *Tailer) news(facts []stock.Fact) []stock.Fact {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var news []stock.Fact
+	for _, f := range facts {
+		if a, ok := t.acked[f.SKU]; !ok || f.Newer(stock.Fact{Epoch: a.epoch, Ver: a.ver}) {
+			news = append(news, f)
+		}
+	}
+	return news
+}
+
+// send tells Redis and remembers what it acknowledged. One partition's trouble does not keep the others from hearing.
+func (t *Tailer) send(ctx context.Context, facts []stock.Fact) error {
+	of := make(map[int][]stock.Fact)
+	for _, f := range facts {
+		p := stock.Partition(f.SKU, t.cfg.Partitions)
+		of[p] = append(of[p], f)
+	}
+	var failed error
+	for p, page := range of {
+		stale, err := t.sink.CloseNow(ctx, p, nil, page)
+		if err == nil && stale {
+			err = fmt.Errorf("partition %d is stale", p)
+		}
+		if err != nil {
+			failed = err
+			continue
+		}
+		t.remember(page)
+	}
+	return failed
+}
+
+func (t *Tailer) remember(facts []stock.Fact) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.acked)+len(facts) > t.cfg.AckedMax {
+		clear(t.acked) // cheaper than choosing; forgetting only sends again
+	}
+	for _, f := range facts {
+		t.acked[f.SKU] = told{f.Epoch, f.Ver}
+	}
+}
+
+// driftPass looks whether the stock rows of lately served SKUs still hold what stockgate last wrote there, and takes in the
+// difference where they do not. It goes on without Redis: the ledger wants it too.
+func (t *Tailer) driftPass(ctx context.Context) error {
+	if t.cfg.Served == nil {
+		return nil
+	}
+	defer t.cfg.Served.tick()
+	for skus := range slices.Chunk(t.cfg.Served.All(), tailerPage) {
+		drifted, err := t.store.Drifted(ctx, skus)
+		if err != nil {
+			return err
+		}
+		if err := t.sync(ctx, drifted); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tailer) sync(ctx context.Context, skus []string) error {
+	if len(skus) == 0 {
+		return nil
+	}
+	ops := make([]*stock.Op, len(skus))
+	for i, sku := range skus {
+		ops[i] = &stock.Op{Kind: stock.OpSync, Class: stock.ClassPrededuct, SKU: sku}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	var facts []stock.Fact
+	var failed error
+	for i, err := range t.worker.DoAll(ctx, ops) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		facts = append(facts, ops[i].Result.Facts...)
+	}
+	if !t.cfg.Usable() {
+		return failed
+	}
+	if err := t.send(ctx, facts); err != nil {
+		return err
+	}
+	return failed
+}
