@@ -275,7 +275,7 @@ func (f *clientFlags) with(cmd *cobra.Command, do func(context.Context, *client.
 func stockTable(w io.Writer, skus []api.SKU) {
 	row(w, "SKU", "AVAILABLE", "GRANTED", "HELD", "CONFIRMED", "PUT IN", "REDIS FREE", "STATE")
 	for _, s := range skus {
-		row(w, s.SKU, s.Available, s.Granted, s.Held, s.Confirmed, s.StockIn, redisFree(s.Redis), stateOf(s.Fact))
+		row(w, s.SKU, s.Available, s.Granted, s.Held, s.Confirmed, s.StockIn, redisFree(s.Redis), shown(s))
 	}
 }
 
@@ -284,8 +284,15 @@ func changeTable(w io.Writer, c api.Change) {
 	row(w, c.SKU, c.Available, c.Granted, stateOf(c.Fact), orDash(c.Op))
 }
 
+func shown(s api.SKU) string {
+	if s.Corrupt {
+		return "corrupt"
+	}
+	return stateOf(s.Fact)
+}
+
 func redisFree(r *api.Registers) string {
-	if r == nil || !r.Loaded {
+	if r == nil || !r.Loaded || r.Corrupt {
 		return "-"
 	}
 	return strconv.FormatInt(r.Free, 10)

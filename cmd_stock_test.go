@@ -16,13 +16,14 @@ import (
 
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
 // till is a deducter and store in memory behind a real control listener.
 type till struct {
 	mu    sync.Mutex
-	skus  map[string]*control.SKU
+	skus  map[string]*ledger.SKUInfo
 	ops   []string // op ids seen
 	fault error    // of changes
 }
@@ -40,7 +41,7 @@ func (s *till) Do(_ context.Context, op *stock.Op) error {
 		return nil
 	}
 	if sku == nil {
-		sku = &control.SKU{Fact: stock.Fact{SKU: op.SKU}}
+		sku = &ledger.SKUInfo{Fact: stock.Fact{SKU: op.SKU}}
 		s.skus[op.SKU] = sku
 	}
 	switch op.Kind {
@@ -55,25 +56,25 @@ func (s *till) Do(_ context.Context, op *stock.Op) error {
 	return nil
 }
 
-func (s *till) Stock(_ context.Context, sku string) (control.SKU, bool, error) {
+func (s *till) Stock(_ context.Context, sku string) (ledger.SKUInfo, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if found := s.skus[sku]; found != nil {
 		return *found, true, nil
 	}
-	return control.SKU{}, false, nil
+	return ledger.SKUInfo{}, false, nil
 }
 
-func (s *till) ListStock(_ context.Context, after string, limit int) ([]control.SKU, error) {
+func (s *till) ListStock(_ context.Context, after string, limit int) ([]ledger.SKUInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []control.SKU
+	var all []ledger.SKUInfo
 	for name, sku := range s.skus {
 		if name > after {
 			all = append(all, *sku)
 		}
 	}
-	slices.SortFunc(all, func(a, b control.SKU) int { return strings.Compare(a.SKU, b.SKU) })
+	slices.SortFunc(all, func(a, b ledger.SKUInfo) int { return strings.Compare(a.SKU, b.SKU) })
 	return all[:min(limit, len(all))], nil
 }
 
@@ -88,7 +89,7 @@ type shell struct {
 
 func newShell(t *testing.T, cfg control.Config) *shell {
 	t.Helper()
-	s := &till{skus: map[string]*control.SKU{}}
+	s := &till{skus: map[string]*ledger.SKUInfo{}}
 	readiness := control.NewReadiness()
 	readiness.Ready()
 	server, err := control.New(cfg, control.Deps{
@@ -168,7 +169,7 @@ func TestTheListGoesOverAllPages(t *testing.T) {
 	s := newShell(t, control.Config{})
 	for i := range listPage + 1 {
 		sku := "s" + strings.Repeat("x", i%100) + string(rune('a'+i/100))
-		s.skus[sku] = &control.SKU{Fact: stock.Fact{SKU: sku}}
+		s.skus[sku] = &ledger.SKUInfo{Fact: stock.Fact{SKU: sku}}
 	}
 	out, _, err := s.run("list")
 	if lines := strings.Count(out, "\n"); err != nil || lines != listPage+2 {

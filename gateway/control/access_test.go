@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
 func TestOnlyTheTokenMayChangeAndTheReadTokenMayLook(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(cfg *Config, _ *Deps) { cfg.Listen, cfg.Token, cfg.ReadToken = ":9090", "all", "some" })
-	b.skus["a"] = &SKU{Fact: stock.Fact{SKU: "a"}}
+	b.skus["a"] = &ledger.SKUInfo{Fact: stock.Fact{SKU: "a"}}
 	f := func(authorization string, look, change int) {
 		t.Helper()
 		get := b.do("GET", "/v1/stock/a", "", "Authorization", authorization)

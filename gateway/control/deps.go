@@ -7,27 +7,22 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
-// Deducter makes changes. Do blocks until op has come back or ctx ends; after stock.ErrUnknown the op still belongs to the
+// Deducter makes changes; ledger.Deducter is one. Do blocks until op has come back or ctx ends; after stock.ErrUnknown the op still belongs to the
 // deducter and is not looked at again.
 type Deducter interface {
 	Do(ctx context.Context, op *stock.Op) error
 }
 
-// SKU is what the store knows of a SKU.
-type SKU struct {
-	stock.Fact
-	Held, Confirmed, Compensating, StockIn int64
-}
-
-// Store reads the database.
+// Store reads the database; ledger.Store is one.
 type Store interface {
 	// Stock tells of one SKU; false: the stock table does not have it.
-	Stock(ctx context.Context, sku string) (SKU, bool, error)
+	Stock(ctx context.Context, sku string) (ledger.SKUInfo, bool, error)
 	// ListStock is at most limit SKUs whose bytes come after after.
-	ListStock(ctx context.Context, after string, limit int) ([]SKU, error)
+	ListStock(ctx context.Context, after string, limit int) ([]ledger.SKUInfo, error)
 	// Find is the rows of those ids that have one.
 	Find(ctx context.Context, ids []stock.ID) (map[stock.ID]*stock.Row, error)
 }

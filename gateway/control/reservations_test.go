@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -26,7 +27,7 @@ func (b *bundle) place(change func(row *stock.Row)) {
 		change(row)
 	}
 	b.rows[id] = row
-	b.skus["sku-1"] = &SKU{Fact: stock.Fact{SKU: "sku-1", Available: 8, Ver: 1}}
+	b.skus["sku-1"] = &ledger.SKUInfo{Fact: stock.Fact{SKU: "sku-1", Available: 8, Ver: 1}}
 }
 
 const rest = `"user":"u1","route":"place-order","lines":[{"sku":"sku-1","qty":2}],` +

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
 // shop is a deducter, store and Redis in memory: as much of their rules as an API that only translates can show.
 type shop struct {
 	mu        sync.Mutex
-	skus      map[string]*SKU
+	skus      map[string]*ledger.SKUInfo
 	rows      map[stock.ID]*stock.Row
 	opsDone   map[string]bool
 	ops       []stock.Op // executed, in order
@@ -24,7 +25,7 @@ type shop struct {
 }
 
 func newShop() *shop {
-	return &shop{skus: map[string]*SKU{}, rows: map[stock.ID]*stock.Row{}, opsDone: map[string]bool{}}
+	return &shop{skus: map[string]*ledger.SKUInfo{}, rows: map[stock.ID]*stock.Row{}, opsDone: map[string]bool{}}
 }
 
 func (s *shop) Do(ctx context.Context, op *stock.Op) error {
@@ -52,7 +53,7 @@ func (s *shop) execute(op *stock.Op) stock.Result {
 		if op.Kind != stock.OpSet {
 			return stock.Result{Verdict: stock.VerdictUnknownSKU}
 		}
-		sku = &SKU{Fact: stock.Fact{SKU: op.SKU, Epoch: 7}}
+		sku = &ledger.SKUInfo{Fact: stock.Fact{SKU: op.SKU, Epoch: 7}}
 		s.skus[op.SKU] = sku
 	}
 	if op.OpID != "" && s.opsDone[op.SKU+" "+op.OpID] {
@@ -100,23 +101,23 @@ func (s *shop) end(op *stock.Op) stock.Result {
 	return stock.Result{Verdict: stock.VerdictDone, Row: row, Facts: []stock.Fact{sku.Fact}}
 }
 
-func (s *shop) Stock(_ context.Context, sku string) (SKU, bool, error) {
+func (s *shop) Stock(_ context.Context, sku string) (ledger.SKUInfo, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.readFault != nil {
-		return SKU{}, false, s.readFault
+		return ledger.SKUInfo{}, false, s.readFault
 	}
 	found := s.skus[sku]
 	if found == nil {
-		return SKU{}, false, nil
+		return ledger.SKUInfo{}, false, nil
 	}
 	return *found, true, nil
 }
 
-func (s *shop) ListStock(_ context.Context, after string, limit int) ([]SKU, error) {
+func (s *shop) ListStock(_ context.Context, after string, limit int) ([]ledger.SKUInfo, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []SKU
+	var all []ledger.SKUInfo
 	for name, sku := range s.skus {
 		if strings.Compare(name, after) > 0 {
 			all = append(all, *sku)

@@ -82,7 +82,7 @@ func TestBodiesAreReadStrictly(t *testing.T) {
 	f("available is absent", `{}`)
 	f("available is there twice", `{"available":1,"available":2}`)
 	f(`field is "Available"`, `{"Available":1}`)
-	f(`field is "availible", known are available, reason`, `{"availible":1}`)
+	f(`field is "count", known are available, reason`, `{"count":1}`)
 	f("reason is an object", `{"available":1,"reason":{"a":1}}`)
 	f("reason is 5, must be a string", `{"available":1,"reason":5}`)
 	f("without control characters", `{"available":1,"reason":"a\u0000b"}`)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -16,13 +17,15 @@ func viewFact(f stock.Fact) api.Fact {
 	}
 }
 
-func viewSKU(s SKU) api.SKU {
+func viewSKU(s ledger.SKUInfo) api.SKU {
 	return api.SKU{
 		Fact:         viewFact(s.Fact),
 		Held:         s.Held,
 		Confirmed:    s.Confirmed,
 		Compensating: s.Compensating,
 		StockIn:      s.StockIn,
+		Changed:      s.Changed,
+		Corrupt:      s.Corrupt,
 	}
 }
 

@@ -24,8 +24,12 @@ type SKU struct {
 	Confirmed    int64 `json:"confirmed"`
 	Compensating int64 `json:"compensating"`
 	// StockIn is what was ever put in, less what was taken out by other means than orders:
-	// StockIn = Available + Granted + Held + Confirmed + Compensating (I2).
+	// StockIn + Changed = Available + Granted + Held + Confirmed + Compensating (I2).
 	StockIn int64 `json:"stock_in"`
+	// Changed is what others did to the stock row and the ledger does not have yet; a sync writes it down.
+	Changed int64 `json:"changed,omitempty"`
+	// Corrupt: the stock row holds something that cannot be sold from. Available is then what was last good; a set mends it.
+	Corrupt bool `json:"corrupt,omitempty"`
 	// Redis is what Redis holds for the SKU; nil if it could not be asked or there is none.
 	Redis *Registers `json:"redis,omitempty"`
 }

@@ -122,7 +122,7 @@ func TestTroubleOnTheWayIsOneClearLine(t *testing.T) {
 	f(slow, "did not answer in time")
 	close(hang)
 
-	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "nginx", 502) }), "not answer like a control API: HTTP 502")
+	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "nginx", http.StatusBadGateway) }), "not answer like a control API: HTTP 502")
 	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }), "not answer like a control API")
 	f(serve(t, Config{}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), "cannot reach http://127.0.0.1:")
 	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {

@@ -172,6 +172,7 @@ function fill(row, s) {
   const tags = [];
   if (s.paused) tags.push(tag("paused", "warn"));
   else if (s.available + s.granted === 0) tags.push(tag("sold out", ""));
+  if (s.corrupt) tags.push(tag("corrupt stock row", "bad"));
   if (s.redis && s.redis.corrupt) tags.push(tag("corrupt in Redis", "bad"));
   if (s.compensating) tags.push(tag(`${number.format(s.compensating)} compensating`, "bad"));
   name.replaceChildren(s.sku, ...tags);

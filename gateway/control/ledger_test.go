@@ -1,0 +1,128 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/internal/testservices"
+	"github.com/stockgate/stockgate/ledger"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// direct runs each op in a transaction of its own.
+type direct struct{ *ledger.Store }
+
+func (d direct) Do(ctx context.Context, op *stock.Op) error {
+	_, err := d.Exec(ctx, []*stock.Op{op}, true)
+	return err
+}
+
+// settled is a listener before a real ledger, with 10 units of sku-1 of which 2 are held by the reservation.
+func settled(t *testing.T, cfg ledger.Config) *bundle {
+	t.Helper()
+	cfg.Prefix = "test"
+	store, err := ledger.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	ctx := context.Background()
+	if err := store.Migrate(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	b := setup(t, func(_ *Config, deps *Deps) { deps.Deducter, deps.Store, deps.Cache = direct{store}, store, nil })
+	if got := b.do("PUT", "/v1/stock/sku-1", `{"available":10}`); got.status != 200 {
+		t.Fatal(got.body)
+	}
+	lines := []stock.Line{{SKU: "sku-1", Qty: 2}}
+	id, err := stock.ParseID(reservationID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle := &stock.Op{Kind: stock.OpSettle, Reservation: &stock.Reservation{ID: id, Try: 7, Fingerprint: stock.Fingerprint(lines),
+		User: "u1", Route: "place-order", Lines: lines, Hold: time.Minute, Owner: "g1"}}
+	if err := (direct{store}).Do(ctx, settle); err != nil || settle.Result.Verdict != stock.VerdictDone {
+		t.Fatalf("%v %v", settle.Result.Verdict, err)
+	}
+	return b
+}
+
+// figures is what the API says of sku-1: available, held, confirmed, stock put in.
+func (b *bundle) figures() [4]int64 {
+	b.t.Helper()
+	var sku api.SKU
+	if err := json.Unmarshal([]byte(b.do("GET", "/v1/stock/sku-1", "").body), &sku); err != nil {
+		b.t.Fatal(err)
+	}
+	return [4]int64{sku.Available, sku.Held, sku.Confirmed, sku.StockIn}
+}
+
+// The whole life of stock and of a reservation through the API, with a real ledger behind it.
+func TestWithARealLedger(t *testing.T) {
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		life(t, ledger.Config{Driver: ledger.DriverSQLite, DSN: filepath.Join(t.TempDir(), "stock.db")})
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		life(t, ledger.Config{Driver: ledger.DriverPostgres, DSN: testservices.StartPostgres(t).Database()})
+	})
+}
+
+func life(t *testing.T, cfg ledger.Config) {
+	b := settled(t, cfg)
+	want := func(figures ...int64) {
+		t.Helper()
+		if got := b.figures(); got != [4]int64(figures) {
+			t.Fatalf("available, held, confirmed, stock in: %v, want %v", got, figures)
+		}
+	}
+	twice := func(path, body, part string) {
+		t.Helper()
+		first, again := b.do("POST", path, body), b.do("POST", path, body)
+		if first.status != 200 || !strings.Contains(first.body, part) || first.body != again.body || again.status != 200 {
+			t.Fatalf("%s: %d\n%s\nand again %d\n%s", path, first.status, first.body, again.status, again.body)
+		}
+	}
+	want(8, 2, 0, 10)
+	for range 2 {
+		if got := b.do("POST", "/v1/stock/sku-1/adjust", `{"delta":5,"op":"delivery-1"}`); got.status != 200 {
+			t.Fatal(got.body)
+		}
+		want(13, 2, 0, 15)
+	}
+	b.refused(stock.CodeSoldOut, "less than 14", "POST", "/v1/stock/sku-1/adjust", `{"delta":-14,"op":"x"}`)
+	b.refused(stock.CodeUnknownSKU, "", "POST", "/v1/stock/none/adjust", `{"delta":1,"op":"x"}`)
+	b.refused(stock.CodeUnknownSKU, "", "POST", "/v1/stock/none/pause", "")
+	twice("/v1/stock/sku-1/pause", "", `"paused":true`)
+	twice("/v1/stock/sku-1/resume", "", `"paused":false`)
+
+	const reservation = "/v1/reservations/" + reservationID
+	if got := b.do("GET", reservation, ""); !strings.Contains(got.body, `"state":"held"`) {
+		t.Fatal(got.body)
+	}
+	twice(reservation+"/confirm", `{"order_ref":"o-1"}`, `"state":"confirmed"`)
+	want(13, 0, 2, 15)
+	twice(reservation+"/release", `{"reason":"refund"}`, `"state":"released"`)
+	want(15, 0, 0, 15)
+	b.refused(stock.CodeReleased, "is released", "POST", reservation+"/confirm", "")
+	b.refused(stock.CodeUnknownReservation, "", "POST", "/v1/reservations/"+strings.Repeat("a", 32)+"/release", "")
+	want(15, 0, 0, 15)
+
+	if got := b.do("POST", "/v1/stock/import", "sku-1,4\nsku-2,6\n"); got.body != `{"skus":2}` {
+		t.Fatal(got.body)
+	}
+	want(4, 0, 0, 4)
+	if got := b.do("GET", "/v1/stock?after=sku-1", ""); !strings.HasPrefix(got.body, `{"skus":[{"sku":"sku-2","available":6`) {
+		t.Fatal(got.body)
+	}
+}
