@@ -6,6 +6,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -14,7 +15,11 @@ import (
 // Each setting is there because its default hurts: retries run a script twice; five dial attempts 100 ms apart make a refused
 // connection look slow; without ContextTimeoutEnabled a deadline is not kept; pools grow past PoolSize unless MaxActiveConns says
 // so. RESP2 and no identity: no push messages and no extra commands on a new connection.
+//
+// go-redis's own log is switched off, for the whole process: it writes a line to stderr for each failed dial, and all it would say
+// comes back as an error.
 func connect(cfg Config, address string) *redis.Client {
+	logging.Disable()
 	return redis.NewClient(&redis.Options{
 		Addr:                     address,
 		Protocol:                 2,

@@ -44,10 +44,9 @@ func classify(err error, wrote bool) error {
 	if err == nil {
 		return nil
 	}
-	var reply redis.Error
-	if errors.As(err, &reply) {
+	if reply := serverError(err); reply != "" {
 		for _, e := range serverErrors {
-			if strings.HasPrefix(reply.Error(), e.prefix) {
+			if strings.HasPrefix(reply, e.prefix) {
 				return &failure{class: stock.ErrNotExecuted, cause: err, node: e.node}
 			}
 		}
@@ -60,6 +59,15 @@ func classify(err error, wrote bool) error {
 	}
 	own := errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)
 	return &failure{class: stock.ErrNotExecuted, cause: err, node: !own}
+}
+
+// serverError is the text of an error reply, as the server sent it; "" if err is none.
+func serverError(err error) string {
+	var reply redis.Error
+	if err == nil || !errors.As(err, &reply) {
+		return ""
+	}
+	return reply.Error()
 }
 
 // gone is the error of a caller whose context ended.

@@ -49,7 +49,7 @@ for s = 1, S do
     else
       heads[s] = r[2] .. ',' .. r[3] .. ',' .. r[4]
       total[s], free[s], out[s] = base + rest, base - taken, taken
-      if r[5] ~= '0' then fixed[s] = PAUSED end
+      if r[5] ~= '0' then fixed[s] = r[5] == '1' and PAUSED or CORRUPT end
     end
   end
 end

@@ -5,8 +5,8 @@ import (
 	"crypto/sha1" // Redis names scripts by it
 	_ "embed"
 	"encoding/hex"
-	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -185,7 +185,7 @@ func (c *Client) evaluate(ctx context.Context, s *script, cmd *command) (any, er
 	cmd.wrote = false
 	list := cmd.arguments("evalsha", s.sha)
 	reply, err := c.process(ctx, list)
-	if errors.Is(err, redis.ErrNoScript) || redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if strings.HasPrefix(serverError(err), "NOSCRIPT") {
 		c.stats.scriptsSent.Add(1)
 		cmd.wrote = false
 		list[0], list[1] = "eval", s.source

@@ -1,0 +1,322 @@
+package luascripts
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// model is what Redis has to do, written down without any thought of speed or of Redis. out is not kept but added up, so that it
+// cannot be wrong.
+type model struct {
+	epoch, idsEpoch int64
+	skus            map[string]*modelSKU
+	open            map[stock.ID]*stock.Reservation
+	records         map[stock.ID]stock.Closing // try and fingerprint
+}
+
+type modelSKU struct {
+	epoch, ver, base, rest int64
+	paused                 bool
+}
+
+func newModel() *model {
+	return &model{skus: map[string]*modelSKU{}, open: map[stock.ID]*stock.Reservation{}, records: map[stock.ID]stock.Closing{}}
+}
+
+func (m *model) out(sku string) (n int64) {
+	for _, r := range m.open {
+		for _, l := range r.Lines {
+			if l.SKU == sku {
+				n += l.Qty
+			}
+		}
+	}
+	return n
+}
+
+func (m *model) reserve(epoch int64, r *stock.Reservation) stock.CacheReply {
+	if epoch != m.epoch {
+		return stock.CacheReply{Code: stock.CacheStale}
+	}
+	reply := m.decide(r)
+	reply.IDsLoaded = m.idsEpoch == m.epoch
+	if reply.Code == stock.CacheWon && m.open[r.ID] == nil {
+		m.open[r.ID] = r
+		m.records[r.ID] = won(r)
+	}
+	return reply
+}
+
+func (m *model) decide(r *stock.Reservation) stock.CacheReply {
+	entry, record := m.open[r.ID], m.records[r.ID]
+	if record.Try != 0 {
+		return m.known(r, record, entry)
+	}
+	code, sku := stock.CacheWon, r.Lines[0].SKU
+	for _, l := range r.Lines {
+		if c := m.line(l); c < code {
+			code, sku = c, l.SKU
+		}
+	}
+	if code == stock.CacheWon && entry != nil {
+		return m.known(r, won(entry), entry) // its record was lost: nobody can win an id twice
+	}
+	return m.tell(code, sku)
+}
+
+func (m *model) known(r *stock.Reservation, record stock.Closing, entry *stock.Reservation) stock.CacheReply {
+	if entry != nil && entry.Try == r.Try {
+		return m.tell(stock.CacheWon, r.Lines[0].SKU)
+	}
+	return stock.CacheReply{Code: stock.CacheDuplicate, KnownTry: record.Try, KnownFingerprint: record.Fingerprint,
+		KnownOpen: entry != nil && entry.Try == record.Try}
+}
+
+func (m *model) line(l stock.Line) stock.CacheCode {
+	s := m.skus[l.SKU]
+	switch {
+	case s == nil || s.epoch != m.epoch:
+		return stock.CacheNotLoaded
+	case s.paused:
+		return stock.CachePaused
+	case l.Qty > s.base+s.rest:
+		return stock.CacheSoldOut
+	case l.Qty > s.base-m.out(l.SKU):
+		return stock.CacheWait
+	}
+	return stock.CacheWon
+}
+
+func (m *model) tell(code stock.CacheCode, sku string) stock.CacheReply {
+	reply := stock.CacheReply{Code: code, SKU: sku}
+	if s := m.skus[sku]; s != nil && s.epoch == m.epoch {
+		reply.Base, reply.Rest, reply.Ver = s.base, s.rest, s.ver
+	}
+	return reply
+}
+
+func (m *model) close(epoch int64, closings []stock.Closing, facts []stock.Fact) (stale bool) {
+	if epoch != m.epoch {
+		return true
+	}
+	for _, k := range closings {
+		if e := m.open[k.ID]; e != nil && e.Try == k.Try {
+			delete(m.open, k.ID)
+		}
+		if k.Won {
+			m.records[k.ID] = k
+		} else if m.records[k.ID].Try == k.Try {
+			delete(m.records, k.ID)
+		}
+	}
+	for _, f := range facts {
+		if s := m.skus[f.SKU]; s != nil && s.epoch == m.epoch && f.Epoch == m.epoch && f.Ver > s.ver {
+			m.put(f)
+		}
+	}
+	return false
+}
+
+func (m *model) load(epoch int64, facts []stock.Fact) (stale bool) {
+	if epoch != m.epoch {
+		return true
+	}
+	for _, f := range facts {
+		if f.Epoch != m.epoch {
+			return true
+		}
+	}
+	for _, f := range facts {
+		if s := m.skus[f.SKU]; s == nil || s.epoch != m.epoch || f.Ver > s.ver {
+			m.put(f)
+		}
+	}
+	return false
+}
+
+func (m *model) put(f stock.Fact) {
+	m.skus[f.SKU] = &modelSKU{epoch: f.Epoch, ver: f.Ver, base: f.Available, rest: f.Granted, paused: f.Paused}
+}
+
+// What the machine draws from: few ids, tries and SKUs, so that they meet.
+func drawReservation(t *rapid.T) *stock.Reservation {
+	var lines []stock.Line
+	for _, sku := range []string{"a", "b", "c"} {
+		if qty := rapid.Int64Range(-3, 4).Draw(t, "qty "+sku); qty > 0 {
+			lines = append(lines, stock.Line{SKU: sku, Qty: qty})
+		}
+	}
+	if lines == nil {
+		lines = []stock.Line{{SKU: "a", Qty: 1}}
+	}
+	id := stock.ID{15: byte(rapid.IntRange(1, 6).Draw(t, "id"))}
+	try := stock.Try(rapid.Uint64Range(1, 3).Draw(t, "try"))
+	return &stock.Reservation{ID: id, Try: try, Fingerprint: uint64(try) * 7, Lines: lines, User: "u", Route: "r", Owner: "gw"}
+}
+
+func drawClosing(t *rapid.T) stock.Closing {
+	r := drawReservation(t)
+	if rapid.Bool().Draw(t, "won") {
+		return won(r)
+	}
+	return lost(r)
+}
+
+func drawFact(t *rapid.T, epoch int64) stock.Fact {
+	return stock.Fact{SKU: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "sku"), Available: rapid.Int64Range(0, 8).Draw(t, "available"),
+		Granted: rapid.Int64Range(0, 3).Draw(t, "granted"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
+		Epoch: max(1, epoch+rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -1, 1}).Draw(t, "of")), Ver: rapid.Int64Range(1, 30).Draw(t, "ver")}
+}
+
+// TestModel runs random sequences of reserve, close and load, repeated, reordered, with other tries and other epochs, against the
+// model. After each step everything in Redis is compared: so out = sum of open, out ≥ 0, and no unit is given twice.
+func TestModel(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		runID := mustRunID(r)
+		rapid.Check(t, func(rt *rapid.T) {
+			r.raw.FlushAll(context.Background())
+			machine := &machine{r: r, m: newModel(), runID: runID}
+			machine.begin(rt)
+			rt.Repeat(map[string]func(*rapid.T){
+				"reserve": machine.reserve, "close": machine.close, "load": machine.load, "begin": machine.begin,
+				"learn": machine.learn, "forget": machine.forget, "ids": machine.ids, "": machine.compare,
+			})
+		})
+	})
+}
+
+// machine drives a Client and the model in step.
+type machine struct {
+	r     *rig
+	m     *model
+	runID string
+	knows int64 // the epoch that the replica has learned
+}
+
+// begin opens the next epoch, in Redis; the replica mostly learns of it.
+func (s *machine) begin(t *rapid.T) {
+	s.m.epoch += rapid.Int64Range(1, 2).Draw(t, "up")
+	if err := s.r.OpenPartition(context.Background(), 0, s.m.epoch, s.runID); err != nil {
+		t.Fatal(err)
+	}
+	if s.knows == 0 || rapid.IntRange(0, 3).Draw(t, "missed") > 0 {
+		s.know(s.m.epoch)
+	}
+}
+
+func (s *machine) know(epoch int64) {
+	s.knows = epoch
+	s.r.epochs.learn(0, epoch, s.runID)
+}
+
+func (s *machine) learn(*rapid.T) { s.know(s.m.epoch) }
+
+func (s *machine) ids(t *rapid.T) {
+	err := s.r.SetIDsLoaded(context.Background(), 0, s.knows)
+	if (err == nil) != (s.knows == s.m.epoch) {
+		t.Fatalf("ids loaded under %d at %d: %v", s.knows, s.m.epoch, err)
+	}
+	if err == nil {
+		s.m.idsEpoch = s.knows
+	}
+}
+
+func (s *machine) reserve(t *rapid.T) {
+	all := rapid.SliceOfN(rapid.Custom(drawReservation), 1, 6).Draw(t, "batch")
+	got := s.r.batch(all...)
+	for i, r := range all {
+		if want := s.m.reserve(s.knows, r); got[i] != want {
+			t.Fatalf("item %d %+v:\ngot  %+v\nwant %+v", i, r, got[i], want)
+		}
+	}
+}
+
+func (s *machine) close(t *rapid.T) {
+	closings := rapid.SliceOfN(rapid.Custom(drawClosing), 0, 5).Draw(t, "closings")
+	facts := rapid.SliceOfN(rapid.Custom(s.fact), 0, 4).Draw(t, "facts")
+	got, err := s.r.CloseNow(context.Background(), 0, closings, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	applicable := len(closings) + ofEpoch(facts, s.knows)
+	if want := s.m.close(s.knows, closings, facts); got != (want && applicable > 0) {
+		t.Fatalf("stale %v, want %v", got, want)
+	}
+}
+
+func (s *machine) load(t *rapid.T) {
+	facts := rapid.SliceOfN(rapid.Custom(s.fact), 1, 4).Draw(t, "facts")
+	got, err := s.r.Load(context.Background(), 0, facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := ofEpoch(facts, s.knows) < len(facts) || s.m.load(s.knows, facts); got != want {
+		t.Fatalf("stale %v, want %v", got, want)
+	}
+}
+
+func (s *machine) fact(t *rapid.T) stock.Fact { return drawFact(t, s.knows) }
+
+// forget deletes what a TTL or an eviction could.
+func (s *machine) forget(t *rapid.T) {
+	k := s.r.keys[0]
+	switch rapid.SampledFrom([]string{"sku", "record", "due"}).Draw(t, "what") {
+	case "sku":
+		delete(s.m.skus, "b")
+		s.r.raw.Del(context.Background(), k.sku+"b")
+	case "record":
+		id := stock.ID{15: 3}
+		delete(s.m.records, id)
+		s.r.raw.Del(context.Background(), k.id+id.String())
+	case "due":
+		s.r.raw.Del(context.Background(), k.due.(string))
+	}
+}
+
+// compare looks at everything in Redis.
+func (s *machine) compare(t *rapid.T) {
+	ctx := context.Background()
+	all, err := s.r.Registers(ctx, []string{"a", "b", "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range all {
+		is := s.m.skus[got.SKU]
+		loaded := is != nil && is.epoch == s.m.epoch
+		if got.Loaded != loaded {
+			t.Fatalf("%s loaded %v, want %v", got.SKU, got.Loaded, loaded)
+		}
+		want := stock.Registers{SKU: got.SKU, Loaded: true, Out: s.m.out(got.SKU)}
+		if loaded {
+			want.Base, want.Rest, want.Epoch, want.Ver, want.Paused = is.base, is.rest, is.epoch, is.ver, is.paused
+			if got != want {
+				t.Fatalf("got  %+v\nwant %+v", got, want)
+			}
+		}
+	}
+	entries, err := s.r.OpenEntries(ctx, 0, 100)
+	if err != nil || len(entries) != len(s.m.open) {
+		t.Fatalf("%d open entries, want %d, %v", len(entries), len(s.m.open), err)
+	}
+	for _, e := range entries {
+		if want := s.m.open[e.ID]; want == nil || fmt.Sprint(*want) != fmt.Sprint(e.Reservation) {
+			t.Fatalf("entry %+v, want %+v", e.Reservation, want)
+		}
+	}
+	for n := range byte(7) {
+		id := stock.ID{15: n}
+		got := s.r.raw.Get(ctx, s.r.keys[0].id+id.String()).Val()
+		want := ""
+		if k := s.m.records[id]; k.Try != 0 {
+			want = string(appendRecord(nil, k.Try, k.Fingerprint))
+		}
+		if got != want {
+			t.Fatalf("record of %s is %q, want %q", id, got, want)
+		}
+	}
+}

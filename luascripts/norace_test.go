@@ -1,0 +1,5 @@
+//go:build !race
+
+package luascripts
+
+const raceEnabled = false
