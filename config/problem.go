@@ -27,13 +27,15 @@ func (p Problem) Message() string {
 
 // String gives "file:line: key: message", leaving out what is not known.
 func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.Where())
-	if p.Key != "" {
-		b.WriteString(p.Key + ": ")
+	return p.Where() + p.Unplaced()
+}
+
+// Unplaced gives "key: message", String without the place in the file.
+func (p Problem) Unplaced() string {
+	if p.Key == "" {
+		return p.Message()
 	}
-	b.WriteString(p.Message())
-	return b.String()
+	return p.Key + ": " + p.Message()
 }
 
 // Where gives "file:line: ", the part of String before the key; "" if the file is not known.

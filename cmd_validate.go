@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/stockgate/stockgate/config"
+)
+
+// newValidateCommand is `stockgate validate`: what is wrong with a configuration file, all of it, without starting anything.
+func newValidateCommand() *cobra.Command {
+	var file string
+	var asJSON, allowMissing bool
+	cmd := &cobra.Command{
+		Use:   "validate --config FILE",
+		Short: "Say everything that is wrong with a configuration file",
+		Long: `Say everything that is wrong with a configuration file, one line each: file:line: key: message.
+
+Warnings tell what runs in another way than it is written, refusals what serve does not start with, because this version lacks it.
+The exit status is 1 if there are problems; warnings and refusals do not change it.`,
+		Example:      "  stockgate validate --config stockgate.yaml\n  stockgate validate --config stockgate.yaml --allow-missing --json",
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := validateFile(file, config.Options{AllowMissing: allowMissing})
+			if err != nil {
+				return err
+			}
+			if err := report.write(cmd.OutOrStdout(), asJSON); err != nil {
+				return err
+			}
+			return report.verdict()
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVar(&allowMissing, "allow-missing", false,
+		"let variables and files that are not there pass as warnings, to check a file away from its secrets")
+	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
+	return cmd
+}
+
+// validateReport is what validate prints. Its lists are never nil, so that JSON has [] and not null.
+type validateReport struct {
+	File     string           `json:"file"`
+	Valid    bool             `json:"valid"`
+	Problems []validateRemark `json:"problems"`
+	Warnings []validateRemark `json:"warnings"`
+	Refusals []validateRemark `json:"refusals"`
+}
+
+// validateRemark is one problem, warning or refusal.
+type validateRemark struct {
+	Line    int    `json:"line,omitempty"`
+	Key     string `json:"key,omitempty"`
+	Message string `json:"message"`
+	text    string
+}
+
+// validateFile gives an error only if the file cannot be read.
+func validateFile(file string, o config.Options) (*validateReport, error) {
+	c, err := config.Load(file, o)
+	var problems config.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return nil, err
+	}
+	r := &validateReport{File: file, Valid: err == nil, Problems: validateRemarks(problems, ""), Warnings: validateRemarks(nil, ""), Refusals: validateRemarks(nil, "")}
+	if r.Valid {
+		r.Warnings = validateRemarks(config.Warnings(c), "warning: ")
+		r.Refusals = validateRemarks(config.Refusals(c), "serve refuses: ")
+	}
+	return r, nil
+}
+
+func validateRemarks(ps config.Problems, kind string) []validateRemark {
+	rs := make([]validateRemark, len(ps))
+	for i, p := range ps {
+		rs[i] = validateRemark{Line: p.Line, Key: p.Key, Message: p.Message(), text: p.Where() + kind + p.Unplaced()}
+	}
+	return rs
+}
+
+func (r *validateReport) write(w io.Writer, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	for _, list := range [][]validateRemark{r.Problems, r.Warnings, r.Refusals} {
+		for _, remark := range list {
+			if _, err := fmt.Fprintln(w, remark.text); err != nil {
+				return err
+			}
+		}
+	}
+	if !r.Valid {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s is valid: %s, %s\n", r.File, counted(len(r.Warnings), "warning"), counted(len(r.Refusals), "refusal"))
+	return err
+}
+
+// verdict is the error that makes the exit status 1.
+func (r *validateReport) verdict() error {
+	if r.Valid {
+		return nil
+	}
+	return fmt.Errorf("%s is not valid: %s", r.File, counted(len(r.Problems), "problem"))
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// runValidate runs the command on a file with the given text.
+func runValidate(t *testing.T, text string, flags ...string) (out string, err error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stockgate.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := newValidateCommand()
+	var b bytes.Buffer
+	cmd.SetOut(&b)
+	cmd.SetErr(&b)
+	cmd.SilenceErrors = true
+	cmd.SetArgs(append([]string{"--config", file}, flags...))
+	err = cmd.Execute()
+	return strings.ReplaceAll(b.String(), file, "F"), err
+}
+
+const validFile = `upstreams: {o: {url: "http://127.0.0.1:3000"}}
+routes: [{name: r, match: {path: /o}, upstream: o, admit: {sku: body.sku, confirm: api}}]
+`
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	f := func(text, want string, valid bool, flags ...string) {
+		t.Helper()
+		got, err := runValidate(t, text, flags...)
+		if got != want || (err == nil) != valid {
+			t.Errorf("error %v, got\n%swant\n%s", err, got, want)
+		}
+	}
+	f(validFile, "F is valid: 0 warnings, 0 refusals\n", true)
+	f(validFile+"answers: {commit: behind}\nredis: {mode: cluster}\n",
+		"F:3: warning: answers.commit: behind is not built yet: runs as before\n"+
+			"F:4: serve refuses: redis.mode: cluster is not built yet: use standalone, embedded or none\n"+
+			"F is valid: 1 warning, 1 refusal\n", true)
+	f("redis: {pool_size: 0}\nlog: {levels: info}\n",
+		"F:1: redis.pool_size: must be 1 to 10000, is 0\nF:2: log.levels: unknown key, perhaps level is meant\n", false)
+	f("a: [", "F:1: is not valid YAML: did not find expected node content\n", false)
+	f(validFile+"control: {token: '${STOCKGATE_TEST_NEVER_SET}'}\n",
+		"F:3: control.token: variable STOCKGATE_TEST_NEVER_SET is not set\n", false)
+	f(validFile+"control: {token: '${STOCKGATE_TEST_NEVER_SET}'}\n",
+		"F:3: warning: control.token: variable STOCKGATE_TEST_NEVER_SET is not set, the key was not checked\n"+
+			"F is valid: 1 warning, 0 refusals\n", true, "--allow-missing")
+}
+
+func TestValidateJSON(t *testing.T) {
+	t.Parallel()
+	f := func(text string, valid bool, wantKeys ...string) {
+		t.Helper()
+		out, err := runValidate(t, text, "--json")
+		var r validateReport
+		if jsonErr := json.Unmarshal([]byte(out), &r); jsonErr != nil || (err == nil) != valid || r.Valid != valid || strings.Contains(out, "null") {
+			t.Fatalf("error %v, %v, got %s", err, jsonErr, out)
+		}
+		var keys []string
+		for _, list := range [][]validateRemark{r.Problems, r.Warnings, r.Refusals} {
+			for _, remark := range list {
+				keys = append(keys, remark.Key)
+			}
+		}
+		if strings.Join(keys, " ") != strings.Join(wantKeys, " ") {
+			t.Errorf("got keys %v, want %v", keys, wantKeys)
+		}
+	}
+	f(validFile, true)
+	f("redis: {mode: cluster}\n", true, "routes", "redis.mode")
+	f("redis: {pool_size: 0, timeout: x}\n", false, "redis.pool_size", "redis.timeout")
+}
+
+func TestValidateNeedsAFile(t *testing.T) {
+	t.Parallel()
+	cmd := newValidateCommand()
+	cmd.SetOut(new(bytes.Buffer))
+	cmd.SilenceErrors = true
+	cmd.SetArgs([]string{"--config", "/does/not/exist.yaml"})
+	if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "/does/not/exist.yaml") {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
+
+// The example can be checked on a machine without its secrets.
+func TestValidateExample(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := runValidate(t, string(text), "--allow-missing")
+	if err != nil || !strings.Contains(out, "F:96: serve refuses: routes[checkout].admit.lines: carts are not built yet") {
+		t.Errorf("error %v, got\n%s", err, out)
+	}
+}
