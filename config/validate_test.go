@@ -21,7 +21,9 @@ func TestValidateWithoutFile(t *testing.T) {
 	f(func(c *Config) { c.Redis.PoolSize = 0 }, "redis.pool_size: must be 1 to 10000, is 0")
 	f(func(c *Config) { c.Breaker.Ratio = nan() }, "breaker.ratio: must be 0.01 to 1, is NaN")
 	f(func(c *Config) { c.Limits = []Limit{{Name: "a", Key: "user", Burst: 1, Scope: ScopeFleet}} }, "limits[a].rate: is required")
-	f(func(c *Config) { c.Limits = []Limit{{Name: "a", Key: "user", Rate: Rate{Count: nan(), Per: 1}, Burst: 1, Scope: ScopeFleet}} },
+	f(func(c *Config) {
+		c.Limits = []Limit{{Name: "a", Key: "user", Rate: Rate{Count: nan(), Per: 1}, Burst: 1, Scope: ScopeFleet}}
+	},
 		"limits[a].rate: must be 1/h to 1000000000/s, is NaN/s")
 	f(func(c *Config) { c.SKUs = []SKURule{{Match: "a", Consistency: Strong}} }, "skus[a].max_qty: must be 1 to 1000000000, is 0")
 	f(func(c *Config) { c.Routes = []Route{{Name: "r", Match: Match{Path: "/a"}, Upstream: "none"}} },
