@@ -54,7 +54,8 @@ type Config struct {
 	Upstreams []Upstream
 	Routes    []Route
 
-	// AnswerBodyBytes is the longest body kept with an answer for replay; a longer one is left out. Defaults to 64 KiB.
+	// AnswerBodyBytes is the longest body kept with an answer for replay; a longer one is left out. Negative: all are. Defaults to
+	// 64 KiB.
 	AnswerBodyBytes int
 	// AnswerHeaders are the header fields kept with an answer. Set-Cookie is refused here.
 	AnswerHeaders []string
@@ -121,8 +122,9 @@ type Admit struct {
 
 // Rule is what applies to one SKU.
 type Rule struct {
-	MaxQty int64         // 1 … stock.MaxQuantity
-	Hold   time.Duration // how long a reservation of it is held
+	MaxQty    int64         // most units of one order, 1 … stock.MaxQuantity
+	MaxQtyKey string        // the bound's key, named in a refusal; "" = max_qty
+	Hold      time.Duration // how long a reservation of it is held
 }
 
 // WithDefaults is a copy with every zero field filled in.

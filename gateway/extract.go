@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -76,7 +77,7 @@ func (x *extractor) extract(r *reader) (order, *problem) {
 	}
 	o.sku = string(sku)
 	o.rule = x.rules(o.sku)
-	if o.qty, p = x.readQty(r, o.rule.MaxQty); p != nil {
+	if o.qty, p = x.readQty(r, &o.rule); p != nil {
 		return o, p
 	}
 	return o, x.readNames(r, &o)
@@ -100,25 +101,25 @@ func (x *extractor) prepare(r *reader) *problem {
 }
 
 // readQty reads the quantity: absent it is 1.
-func (x *extractor) readQty(r *reader, most int64) (int64, *problem) {
+func (x *extractor) readQty(r *reader, rule *Rule) (int64, *problem) {
 	text, found, p := r.read(&x.qty)
 	if p != nil {
-		return 0, tooMuch(p, most)
+		return 0, boundQty(p, rule)
 	}
 	if !found {
 		return 1, nil
 	}
 	qty, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil || qty < 1 || qty > most {
-		return 0, tooMuch(badRequest("qty", "qty is "+shown(text)), most)
+	if err != nil || qty < 1 || qty > rule.MaxQty {
+		return 0, boundQty(badRequest("qty", "qty is "+shown(text)), rule)
 	}
 	return qty, nil
 }
 
-// tooMuch completes a refusal of a quantity with its bound.
-func tooMuch(p *problem, most int64) *problem {
+// boundQty completes a refusal of a quantity with its bound.
+func boundQty(p *problem, rule *Rule) *problem {
 	if p.field == "qty" {
-		p.limit, p.value = "max_qty", strconv.FormatInt(most, 10)
+		p.limit, p.value = cmp.Or(rule.MaxQtyKey, "max_qty"), strconv.FormatInt(rule.MaxQty, 10)
 		p.detail += ", allowed is a whole number from 1 to " + p.value
 	}
 	return p

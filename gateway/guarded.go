@@ -83,10 +83,12 @@ func (e *exchange) send(before time.Time) (sent bool, err error) {
 	}
 	out := outgoing{method: request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: request.Body(),
 		scheme: scheme, pass: e.pass, key: u.key, now: time.Now()}
-	e.message = out.append(e.message[:0])
+	var rest []byte
+	e.message, rest = out.append(e.message[:0])
 	e.ctx.Response.Header.DisableNormalizing() // the backend's names keep their case
 	e.asked = true                             // a panic from here on is an unknown outcome
-	return u.exchange(e.message, request.Header.IsHead(), &e.ctx.Response, before)
+	m := message{head: e.message, rest: rest, headOnly: request.Header.IsHead(), before: before}
+	return u.exchange(&m, &e.ctx.Response)
 }
 
 // neverSent gives the unit back and tells the client that nothing was ordered.

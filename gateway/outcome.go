@@ -131,7 +131,7 @@ func (k *keeper) keep(resp *fasthttp.Response) *stock.Answer {
 		return nil
 	}
 	a := &stock.Answer{Status: status}
-	whole := len(resp.Body()) <= k.body
+	whole := len(resp.Body()) <= max(k.body, 0)
 	for name, value := range resp.Header.All() {
 		if k.keeps(name, whole) {
 			a.Headers = append(a.Headers, stock.Header{Name: string(name), Value: string(value)})

@@ -25,8 +25,11 @@ type outgoing struct {
 	now  time.Time
 }
 
-// append writes the message.
-func (o *outgoing) append(dst []byte) []byte {
+// joinedBytes: a body up to this goes into one write with the head. A longer one is not worth the copy.
+const joinedBytes = 16 << 10
+
+// append writes the message; rest is a body that is to follow it.
+func (o *outgoing) append(dst []byte) (message, rest []byte) {
 	dst = append(append(dst, o.method...), ' ')
 	dst = append(append(dst, o.target...), " HTTP/1.1\r\n"...)
 	dst = appendField(dst, "Host", o.head.host)
@@ -42,7 +45,10 @@ func (o *outgoing) append(dst []byte) []byte {
 		dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(o.body)), 10), "\r\n"...)
 	}
 	dst = append(dst, "\r\n"...)
-	return append(dst, o.body...)
+	if len(o.body) > joinedBytes {
+		return dst, o.body
+	}
+	return append(dst, o.body...), nil
 }
 
 func (o *outgoing) requestKey() string {
@@ -142,7 +148,9 @@ func (o *outgoing) appendPass(dst []byte) []byte {
 		dst = appendInt(dst, "Stockgate-Qty", r.Lines[0].Qty)
 	}
 	forwardBy := o.pass.ForwardBy.UnixMilli()
-	dst = appendInt(dst, "Stockgate-Expires", o.pass.ExpiresAt.UnixMilli())
+	if !o.pass.ExpiresAt.IsZero() {
+		dst = appendInt(dst, "Stockgate-Expires", o.pass.ExpiresAt.UnixMilli())
+	}
 	dst = appendInt(dst, "Stockgate-Forward-By", forwardBy)
 	if o.key == nil {
 		return dst

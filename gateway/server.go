@@ -256,9 +256,9 @@ func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfi
 }
 
 func (s *Server) bodyTooLarge(most int) *problem {
-	limit := "server.max_body"
+	limit := "server.plain_body"
 	if most == s.cfg.GuardedBodyBytes {
-		limit = "server.max_order"
+		limit = "server.body"
 	}
 	return &problem{code: stock.CodeBodyTooLarge, limit: limit, value: strconv.Itoa(most)}
 }
@@ -278,7 +278,7 @@ func (s *Server) whyUnreadable(ctx *fasthttp.RequestCtx, err error) *problem {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.max_header", value: strconv.Itoa(s.cfg.HeaderBytes)}
+		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.cfg.HeaderBytes)}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return s.bodyTooLarge(s.headerReceived(&ctx.Request.Header).MaxRequestBodySize)
 	case isTimeout(err):

@@ -96,13 +96,29 @@ func (u *upstream) giveSlot() { <-u.slots }
 // errTooLate: the moment until which a request may be written had passed before a byte was.
 var errTooLate = errors.New("too late to be sent")
 
+// message is a request as it goes over the wire.
+type message struct {
+	head     []byte    // with a short body
+	rest     []byte    // a longer body
+	headOnly bool      // of HEAD: the reply has no body
+	before   time.Time // the moment after which nothing is written any more; zero: there is none
+}
+
+func (m *message) write(c net.Conn) error {
+	if _, err := c.Write(m.head); err != nil || len(m.rest) == 0 {
+		return err
+	}
+	_, err := c.Write(m.rest)
+	return err
+}
+
 // exchange sends a message once and reads the reply into resp. sent false: surely not a byte of it reached the backend. sent true
-// with an error: the backend may have acted on it. before, if set, is the moment after which nothing is written any more.
-func (u *upstream) exchange(message []byte, headOnly bool, resp *fasthttp.Response, before time.Time) (sent bool, err error) {
+// with an error: the backend may have acted on it.
+func (u *upstream) exchange(m *message, resp *fasthttp.Response) (sent bool, err error) {
 	deadline := time.Now().Add(u.timeout)
 	writeBy := deadline
-	if !before.IsZero() && before.Before(writeBy) {
-		writeBy = before
+	if !m.before.IsZero() && m.before.Before(writeBy) {
+		writeBy = m.before
 	}
 	for {
 		conn, err := u.client.AcquireConn(min(u.dialing, time.Until(writeBy)), false)
@@ -114,7 +130,7 @@ func (u *upstream) exchange(message []byte, headOnly bool, resp *fasthttp.Respon
 			u.client.CloseConn(conn) // nothing was written on it for this message: another may be taken
 			continue
 		}
-		done := u.transfer(conn.Conn(), inner, message, headOnly, resp, writeBy, deadline)
+		done := u.transfer(conn.Conn(), inner, m, resp, writeBy, deadline)
 		if done.keep {
 			u.client.ReleaseConn(conn)
 		} else {
@@ -131,7 +147,7 @@ type transferred struct {
 	err  error
 }
 
-func (u *upstream) transfer(conn net.Conn, inner *backendConn, message []byte, headOnly bool, resp *fasthttp.Response,
+func (u *upstream) transfer(conn net.Conn, inner *backendConn, m *message, resp *fasthttp.Response,
 	writeBy, deadline time.Time) transferred {
 	if !time.Now().Before(writeBy) {
 		return transferred{keep: true, err: errTooLate}
@@ -140,7 +156,7 @@ func (u *upstream) transfer(conn net.Conn, inner *backendConn, message []byte, h
 		return transferred{err: err}
 	}
 	inner.given, inner.used = 0, true
-	if _, err := conn.Write(message); err != nil {
+	if err := m.write(conn); err != nil {
 		if inner.given == 0 || isTimeout(err) {
 			return transferred{sent: inner.given > 0, err: fmt.Errorf("write: %w", err)}
 		}
@@ -149,7 +165,7 @@ func (u *upstream) transfer(conn net.Conn, inner *backendConn, message []byte, h
 	if err := conn.SetDeadline(deadline); err != nil {
 		return transferred{sent: true, err: err}
 	}
-	keep, err := u.receive(conn, headOnly, resp)
+	keep, err := u.receive(conn, m.headOnly, resp)
 	return transferred{sent: true, keep: keep && err == nil, err: err}
 }
 

@@ -1,0 +1,60 @@
+// Package gateway is the public side: it takes orders in over HTTP, asks package admission for stock, sends what was admitted to the
+// backend once, and books what became of it. Everything else it proxies as it is.
+//
+// # The way of a request on a guarded route
+//
+//  1. read      the header block and body are read within their bounds (server.go). Broken framing is 400 and the connection ends;
+//     Expect: 100-continue is answered only if nothing in the header speaks against the request.
+//  2. match     the path in its loosest reading is compared with the routes (path.go, route.go). A guarded path spelled otherwise is 400,
+//     another method on it 405.
+//  3. origin    the client's address, believed from trusted proxies only (forwarded.go).
+//  4. extract   SKU, quantity, user, request id (extract.go, read.go, json.go). Whatever has two readings is 400.
+//  5. limits    the chain of filters (package filters): 429.
+//  6. slot      a connection of the upstream, or 503 QUEUE_FULL. It is taken before the stock, so that who has stock can send.
+//  7. admit     package admission: a refusal, a kept answer, or a pass.
+//  8. forward   the message is written once, before the pass's SendBefore (outgoing.go, upstream.go).
+//  9. classify  accepted, rejected, never sent or unknown (outcome.go).
+//  10. book     the outcome is committed before the client is answered, or 250 ms have passed.
+//  11. answer   the backend's reply, or a problem (problem.go, problems.md).
+//  12. leave    slot and limits are given back (exchange.go), also after a panic (handler.go).
+//
+// A plain route goes through 1–3, 5, 6, 8, 11 and 12.
+//
+// # What must never happen, and where it is prevented
+//
+//   - An order reaches the backend without a pass (I8): forward is called in one place, for a decision with a Pass.
+//   - An order is sent twice: exchange writes a message on one connection. Another connection is taken only if nothing was written on
+//     the first; an idle one is looked at before it is used (conn_unix.go), because the backend may have closed it.
+//   - A sent order is taken for an unsent one, or the reverse (I6): the connection counts the bytes the kernel took. None: never sent,
+//     the unit goes back. Any: unknown until a whole reply was read.
+//   - A request hides in another: the header block is read again, strictly (head.go), and what is sent on is written from what was
+//     understood, with a length of our own.
+//   - The backend reads another order than was deducted: duplicate keys, keys in another case, numbers in strings, repeated parameters
+//     and headers with underscores are refused. The backend is told the lines too, signed (signature.go).
+//   - The guard is walked around: by another spelling of the path, by a method override (removed), by a catch-all route (does not take
+//     other methods of a guarded path; must not stand before it), by X-Original-URL (removed).
+//
+// # What clients and backends cannot say
+//
+// Fields of one connection (Connection and what it lists, Keep-Alive, TE, Trailer, Transfer-Encoding, Upgrade, Proxy-*) end here in both
+// directions. Stockgate-* fields are ours: they are removed from requests and from replies, but for the backend's Stockgate-Outcome, which
+// decides the outcome and goes no further. X-Forwarded-*, Forwarded, X-Real-Ip and X-Request-Id of an untrusted peer are replaced.
+//
+// # Kept answers
+//
+// The reply of an accepted or rejected order is kept and given again to the same request id: status, the configured fields, and the body
+// up to AnswerBodyBytes. A longer body is left out and Stockgate-Body: omitted stands in its place: the retry still learns that the order
+// was placed, and where. 401, 403, 407 and 429 are not kept; they are about who asks and how often, not about the order.
+//
+// # Bounds
+//
+// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), reading 10 s (408), one slot per request under way at an
+// upstream (503), reply header 1 MiB and body 16 MiB (beyond: unknown). Bodies are buffered, not streamed. More connections than
+// Config.Connections get a bare 503 without a body in our form, because they are refused before anything is read.
+//
+// # Shutdown
+//
+// Drain makes every answer carry Connection: close. Shutdown stops accepting, lets what is in flight finish, and closes idle connections
+// and those that never sent a byte. A client that leaves early changes nothing: its order goes on and is booked, and the answer is kept
+// for its retry.
+package gateway
