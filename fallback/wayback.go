@@ -77,8 +77,9 @@ type WayBackConfig struct {
 
 // Pages of the way back. They bound memory and the length of one statement or call.
 const (
-	pageSKUs = 256
-	pageRows = 1000
+	pageSKUs  = 256
+	pageRows  = 1000
+	pageFacts = 5000
 	// patrol is how many partitions are looked at in each pass although nothing hints at them.
 	patrol = 2
 )
@@ -134,10 +135,7 @@ func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig)
 	cfg = cfg.withDefaults()
 	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker,
 		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions)}
-	none := make([]stock.PartitionState, cfg.Partitions)
-	for p := range none {
-		none[p].P = p
-	}
+	none := noStates(cfg.Partitions)
 	w.states.Store(&none)
 	w.suspectAll()
 	now := time.Now()
@@ -222,12 +220,20 @@ func (w *WayBack) Learn(ctx context.Context) ([]stock.PartitionState, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.publish(states), nil
+	return w.publish(noStates(w.cfg.Partitions), states), nil
 }
 
-// publish stores what the database said. learning is held.
-func (w *WayBack) publish(states []stock.PartitionState) []stock.PartitionState {
-	now := append([]stock.PartitionState(nil), *w.states.Load()...)
+// noStates are those of partitions that were never loaded: the database keeps no row of them.
+func noStates(partitions int) []stock.PartitionState {
+	none := make([]stock.PartitionState, partitions)
+	for p := range none {
+		none[p].P = p
+	}
+	return none
+}
+
+// publish stores what the database said over now, which it takes. learning is held.
+func (w *WayBack) publish(now, states []stock.PartitionState) []stock.PartitionState {
 	for _, s := range states {
 		if s.P >= 0 && s.P < len(now) {
 			now[s.P] = s

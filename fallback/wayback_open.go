@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -127,7 +128,7 @@ func (w *WayBack) raise(ctx context.Context, leases []stock.Lease, runID string,
 	defer w.learning.Unlock()
 	states, err := w.store.RaiseEpochs(ctx, w.cfg.Holder, leases, runID, atLeast)
 	if err == nil {
-		w.publish(states)
+		w.publish(slices.Clone(*w.states.Load()), states)
 	}
 	return states, err
 }
@@ -198,13 +199,13 @@ func (w *WayBack) openAll(ctx context.Context, states []stock.PartitionState, ru
 
 // loadLately loads the SKUs of the opened partitions that sell: those that this replica served, then those that changed lately.
 func (w *WayBack) loadLately(ctx context.Context, opened map[int]bool, leases []stock.Lease) (n int, err error) {
-	l := &lately{w: w, opened: opened, leases: leases, seen: make(map[string]bool)}
+	l := &lately{w: w, opened: opened, leases: leases, renewed: time.Now(), seen: make(map[string]bool)}
 	if w.cfg.Served != nil {
 		if err := l.add(ctx, w.cfg.Served()); err != nil {
 			return l.loaded, err
 		}
 	}
-	err = eachChanged(ctx, w.store, w.cfg.Now().Add(-w.cfg.LoadWindow), func(facts []stock.Fact) error {
+	err = w.eachChanged(ctx, w.cfg.Now().Add(-w.cfg.LoadWindow), func(facts []stock.Fact) error {
 		skus := make([]string, len(facts))
 		for i, f := range facts {
 			skus[i] = f.SKU
@@ -224,12 +225,13 @@ var errEnough = errors.New("enough SKUs are loaded")
 
 // lately gathers SKUs into pages and loads them, each once.
 type lately struct {
-	w      *WayBack
-	opened map[int]bool
-	leases []stock.Lease
-	seen   map[string]bool
-	page   []string
-	loaded int
+	w       *WayBack
+	opened  map[int]bool
+	leases  []stock.Lease
+	renewed time.Time
+	seen    map[string]bool
+	page    []string
+	loaded  int
 }
 
 func (l *lately) add(ctx context.Context, skus []string) error {
@@ -259,8 +261,11 @@ func (l *lately) flush(ctx context.Context) error {
 	}
 	page := l.page
 	l.page = l.page[:0]
-	if err := l.w.renew(ctx, l.leases); err != nil {
-		return err
+	if time.Since(l.renewed) > l.w.cfg.LeaseTTL/3 {
+		if err := l.w.renew(ctx, l.leases); err != nil {
+			return err
+		}
+		l.renewed = time.Now()
 	}
 	n, err := loadPage(ctx, loading{l.w.worker, l.w.cache, l.w.store, l.w.cfg.Partitions}, page)
 	l.loaded += n

@@ -25,7 +25,7 @@ func (w *WayBack) catchUp(ctx context.Context) error {
 		return err
 	}
 	facts := 0
-	err = eachChanged(ctx, w.store, since, func(page []stock.Fact) error {
+	err = w.eachChanged(ctx, since, func(page []stock.Fact) error {
 		facts += len(page)
 		return w.tell(ctx, nil, page)
 	})
@@ -117,10 +117,12 @@ func factsByPartition(facts []stock.Fact, partitions int) map[int][]stock.Fact {
 	return by
 }
 
-// eachChanged calls f with pages of the facts of SKUs changed since then.
-func eachChanged(ctx context.Context, store EpochStore, since time.Time, f func([]stock.Fact) error) error {
+// eachChanged calls f with pages of the facts of SKUs changed since then. The newest seconds may come incomplete when very many SKUs
+// change: those belong to the tailer.
+func (w *WayBack) eachChanged(ctx context.Context, since time.Time, f func([]stock.Fact) error) error {
+	end := w.cfg.Now().Add(-w.cfg.Overlap)
 	for {
-		facts, next, err := store.FactsChangedSince(ctx, since, pageRows)
+		facts, next, err := w.store.FactsChangedSince(ctx, since, pageFacts)
 		if err != nil {
 			return err
 		}
@@ -129,7 +131,7 @@ func eachChanged(ctx context.Context, store EpochStore, since time.Time, f func(
 				return err
 			}
 		}
-		if len(facts) < pageRows || !next.After(since) {
+		if len(facts) < pageFacts || !next.After(since) || !next.Before(end) {
 			return nil
 		}
 		since = next

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -35,9 +36,11 @@ type TailerConfig struct {
 	Partitions int
 	// Every is the pause between passes, at most a second, or a lost close would not heal in time. Defaults to 500 ms.
 	Every time.Duration
-	// Overlap is how far back of the start the first look goes. Defaults to 15 s.
+	// Overlap is how far back of the start the first look goes: longer than any transaction takes. What changed longer ago is caught
+	// up with page by page, what changed within it with one page a pass. Defaults to 15 s.
 	Overlap time.Duration
-	// AckedMax bounds how many SKUs are remembered as told; beyond it facts are only sent more often. Defaults to 100,000.
+	// AckedMax bounds how many SKUs are remembered as told, and as to be told; beyond it facts are only sent more often. Defaults to
+	// 100,000.
 	AckedMax int
 	// Served are the SKUs that are watched for changes by others; nil: none.
 	Served *Served
@@ -49,7 +52,11 @@ type TailerConfig struct {
 	Log *zap.Logger
 }
 
-const tailerPage = 1000
+// Pages bound memory and the length of one statement or call.
+const (
+	tailerPage = 5000
+	driftPage  = 1000
+)
 
 // Tailer sees to it that Redis hears every fact at last: a close that was lost heals within about a second. It also notices what
 // others have written into the stock table, which raises no ver.
@@ -60,12 +67,14 @@ type Tailer struct {
 	worker      Worker
 	tail, drift *loop.Loop
 
-	// Of the tail loop alone: where the next look and the slow full pass begin. The full pass is over when full is nil.
-	since time.Time
-	full  *time.Time
+	// Of the tail loop alone: where the next look begins, where it began at first, and where the slow full pass goes on; that is over
+	// when it has come to the start.
+	since, start, full time.Time
 
 	mu    sync.Mutex
-	acked map[string]told
+	acked map[string]told       // what Redis has acknowledged, at most AckedMax SKUs
+	owed  map[string]stock.Fact // what it has not, likewise
+	again bool                  // too much was owed
 }
 
 // told is the newest fact that Redis has acknowledged.
@@ -82,7 +91,8 @@ func NewTailer(store FactStore, sink FactSink, worker Worker, cfg TailerConfig) 
 	if cfg.AckedMax <= 0 {
 		cfg.AckedMax = 100_000
 	}
-	t := &Tailer{cfg: cfg, store: store, sink: sink, worker: worker, full: new(time.Time), acked: make(map[string]told)}
+	t := &Tailer{cfg: cfg, store: store, sink: sink, worker: worker, acked: make(map[string]told),
+		owed: make(map[string]stock.Fact)}
 	t.tail = loop.New("tailer", cfg.Every, cfg.Log, t.pass)
 	t.drift = loop.New("drift", 2*cfg.Every, cfg.Log, t.driftPass)
 	return t
@@ -108,39 +118,35 @@ func (t *Tailer) pass(ctx context.Context) error {
 		return nil
 	}
 	if t.since.IsZero() {
-		t.since = now.Add(-t.cfg.Overlap)
+		t.start = now.Add(-t.cfg.Overlap)
+		t.since = t.start
 	}
+	failed := t.send(ctx, t.takeOwed())
 	for {
 		n, next, err := t.page(ctx, t.since)
-		if err != nil {
-			return err
-		}
-		progress := next.After(t.since)
+		failed = errors.Join(failed, err)
+		more := err == nil && n == tailerPage && next.Before(now.Add(-t.cfg.Overlap))
 		t.since = next
-		if n < tailerPage || !progress {
+		if !more {
 			break
 		}
 	}
-	return t.fullPage(ctx)
+	return errors.Join(failed, t.fullPage(ctx))
 }
 
 func (t *Tailer) fullPage(ctx context.Context) error {
-	if t.full == nil {
+	if !t.full.Before(t.start) {
 		return nil
 	}
-	n, next, err := t.page(ctx, *t.full)
-	switch {
-	case err != nil:
-		return err
-	case n < tailerPage || !next.After(*t.full):
-		t.full = nil
-	default:
-		t.full = &next
+	n, next, err := t.page(ctx, t.full)
+	t.full = next
+	if err == nil && n < tailerPage {
+		t.full = t.start
 	}
-	return nil
+	return err
 }
 
-// page sends one page of changes. The place to go on from is only taken when all of it was acknowledged.
+// page sends one page of changes and gives the place to go on from. What Redis did not acknowledge is owed.
 func (t *Tailer) page(ctx context.Context, since time.Time) (n int, next time.Time, err error) {
 	facts, next, err := t.store.FactsChangedSince(ctx, since, tailerPage)
 	if err != nil {
@@ -162,7 +168,7 @@ func (t *Tailer) news(facts []stock.Fact) []stock.Fact {
 	return news
 }
 
-// send tells Redis and remembers what it acknowledged. One partition's trouble does not keep the others from hearing.
+// send tells Redis, remembers what it acknowledged, and owes the rest. One partition's trouble does not keep the others from hearing.
 func (t *Tailer) send(ctx context.Context, facts []stock.Fact) error {
 	of := make(map[int][]stock.Fact)
 	for _, f := range facts {
@@ -177,11 +183,41 @@ func (t *Tailer) send(ctx context.Context, facts []stock.Fact) error {
 		}
 		if err != nil {
 			failed = err
+			t.owe(page)
 			continue
 		}
 		t.remember(page)
 	}
 	return failed
+}
+
+// owe keeps facts for the next pass. When it is too much, the slow full pass begins again instead.
+func (t *Tailer) owe(facts []stock.Fact) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range facts {
+		if was, ok := t.owed[f.SKU]; !ok || f.Newer(was) {
+			t.owed[f.SKU] = f
+		}
+	}
+	if len(t.owed) > t.cfg.AckedMax {
+		clear(t.owed)
+		t.again = true
+	}
+}
+
+func (t *Tailer) takeOwed() []stock.Fact {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.again {
+		t.again, t.full, t.start = false, time.Time{}, t.since
+	}
+	facts := make([]stock.Fact, 0, len(t.owed))
+	for _, f := range t.owed {
+		facts = append(facts, f)
+	}
+	clear(t.owed)
+	return facts
 }
 
 func (t *Tailer) remember(facts []stock.Fact) {
@@ -202,7 +238,7 @@ func (t *Tailer) driftPass(ctx context.Context) error {
 		return nil
 	}
 	defer t.cfg.Served.tick()
-	for skus := range slices.Chunk(t.cfg.Served.All(), tailerPage) {
+	for skus := range slices.Chunk(t.cfg.Served.All(), driftPage) {
 		drifted, err := t.store.Drifted(ctx, skus)
 		if err != nil {
 			return err
