@@ -109,6 +109,8 @@ type Answers struct {
 	// before: outcome and answer are committed before the client is answered. behind: the client is answered first, and a crash in
 	// between leaves an unknown to be resolved.
 	Commit CommitAnswers `yaml:"commit" default:"before" oneof:"before behind"`
+	// Outcomes that may wait for the database; while so many do, nothing new is admitted (503 UNAVAILABLE).
+	Pending int `yaml:"pending" default:"20000" range:"1..1000000"`
 	// How long answers and request ids are remembered.
 	Keep Duration `yaml:"keep" default:"24h" range:"1m..30d"`
 	// Largest body that is kept; 0: none are.

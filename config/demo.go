@@ -16,15 +16,17 @@ const (
 )
 
 // Demo is the configuration of serve --demo: Redis inside the process, SQLite in the folder dir, no limits, no activity, and orders
-// at POST /orders {"sku", "qty", "user"}. An order counts as paid once the sample order service took it: with nobody there to
-// confirm, holds would run out and sell units a second time.
+// at POST /orders {"sku", "qty", "user"}. The sample order service can be asked what became of a reservation, so time alone never
+// ends one: what was bought stays held until it is confirmed or released.
 func Demo(dir string) *Config {
 	c := Default()
 	c.Listen, c.Control.Listen = DemoListen, DemoControl
 	c.Redis.Mode, c.Redis.Addresses = RedisEmbedded, nil
 	c.Database.Driver, c.Database.DSN = DriverSQLite, Secret(filepath.Join(dir, "stockgate.db"))
 	c.Log.Format = "console"
-	c.Upstreams = map[string]Upstream{"orders": NewUpstream("http://" + DemoOrders)}
+	orders := NewUpstream("http://" + DemoOrders)
+	orders.Resolve, orders.Unique = "/orders/by-reservation/{reservation}", true
+	c.Upstreams = map[string]Upstream{"orders": orders}
 	c.Routes = []Route{{
 		Name: "place-order", Match: Match{Methods: []string{"POST"}, Path: "/orders"}, Upstream: "orders",
 		Admit: &Admit{
@@ -32,7 +34,7 @@ func Demo(dir string) *Config {
 			Qty:     []Source{{Kind: SourceBody, Path: []string{"qty"}}},
 			User:    []Source{{Kind: SourceBody, Path: []string{"user"}}},
 			Request: []Source{{Kind: SourceHeader, Name: "Idempotency-Key"}},
-			Confirm: ConfirmOnSuccess,
+			Confirm: ConfirmAPI,
 		},
 	}}
 	return c

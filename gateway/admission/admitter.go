@@ -52,6 +52,7 @@ type Parts struct {
 	Cache  Cache
 	Ledger Ledger
 	Rows   Rows
+	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
 	Log    *zap.Logger
@@ -61,7 +62,7 @@ type Parts struct {
 func New(cfg Config, parts Parts) *Admitter {
 	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, log: parts.Log,
 		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows)}
-	a.loader = newLoader(a, cfg.LoadRate)
+	a.loader = newLoader(a, parts.Facts, cfg.LoadRate)
 	a.pending = newPending(a, cfg.PendingMax)
 	return a
 }

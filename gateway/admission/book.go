@@ -49,8 +49,6 @@ func bookingOf(p *Pass, o Outcome) *stock.Op {
 }
 
 const (
-	// bookPatience is how long one submission of a booking waits before it is looked at again.
-	bookPatience = 5 * time.Second
 	bookPauseMin = 50 * time.Millisecond
 	bookPauseMax = 2 * time.Second
 )
@@ -62,11 +60,13 @@ type pending struct {
 	max   int64
 	count atomic.Int64
 	wg    sync.WaitGroup
-	stop  chan struct{}
+	ctx   context.Context // ends when Drain gives up
+	stop  context.CancelFunc
 }
 
 func newPending(a *Admitter, limit int) *pending {
-	return &pending{a: a, max: int64(limit), stop: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	return &pending{a: a, max: int64(limit), ctx: ctx, stop: stop}
 }
 
 // full is the refusal of new work while the database is too far behind, or nil.
@@ -104,16 +104,15 @@ func (p *pending) start(op *stock.Op) <-chan struct{} {
 func (p *pending) carryOut(op *stock.Op) {
 	pause := bookPauseMin
 	for {
+		// The ledger repeats what was forwarded by itself; an error means that it was not taken, or that this process ends.
 		attempt := *op
-		ctx, cancel := context.WithTimeout(context.Background(), bookPatience)
-		err := p.a.ledger.Do(ctx, &attempt)
-		cancel()
+		err := p.a.ledger.Do(p.ctx, &attempt)
 		if err == nil {
 			p.finished(&attempt)
 			return
 		}
 		select {
-		case <-p.stop:
+		case <-p.ctx.Done():
 			p.a.log.Error("an outcome could not be written before shutdown; it stays unknown until it is resolved",
 				zap.Stringer("reservation", op.ID), zap.Error(err))
 			return
@@ -144,9 +143,11 @@ func (a *Admitter) Drain(ctx context.Context) error {
 	}()
 	select {
 	case <-written:
+		a.pending.stop()
 		return nil
 	case <-ctx.Done():
-		close(a.pending.stop)
+		a.pending.stop()
+		<-written
 		return ctx.Err()
 	}
 }

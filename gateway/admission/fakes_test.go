@@ -91,6 +91,10 @@ func (r fakeRows) Find(_ context.Context, ids []stock.ID) (map[stock.ID]*stock.R
 	return r, nil
 }
 
+func (r fakeRows) Facts(context.Context, []string) ([]stock.Fact, error) {
+	return []stock.Fact{{SKU: "s", Available: 1, Epoch: 1, Ver: 1 << 40}}, nil
+}
+
 type fakeFleet bool
 
 func (f fakeFleet) AllRedisOK() bool { return bool(f) }
@@ -128,7 +132,7 @@ func setup(t *testing.T, change func(*Config)) *bench {
 	if change != nil {
 		change(&cfg)
 	}
-	b.Admitter = New(cfg, Parts{Cache: b.cache, Ledger: b.ledger, Rows: b.rows, Fleet: fakeFleet(true),
+	b.Admitter = New(cfg, Parts{Cache: b.cache, Ledger: b.ledger, Rows: b.rows, Facts: b.rows, Fleet: fakeFleet(true),
 		Epochs: fakeEpochs{b.stale}, Log: zaptest.NewLogger(t)})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

@@ -29,6 +29,11 @@ type Rows interface {
 	Find(ctx context.Context, ids []stock.ID) (map[stock.ID]*stock.Row, error)
 }
 
+// Facts reads what the database says about SKUs now.
+type Facts interface {
+	Facts(ctx context.Context, skus []string) ([]stock.Fact, error)
+}
+
 // Fleet is what this replica knows of the others.
 type Fleet interface {
 	// AllRedisOK reports whether every live replica reaches Redis.

@@ -24,6 +24,7 @@ const (
 // loader brings SKUs from the database into Redis when a request finds them missing: one load per SKU at a time, at a bounded rate.
 type loader struct {
 	a       *Admitter
+	facts   Facts
 	limit   *rate.Limiter
 	flights singleflight.Group
 
@@ -31,8 +32,8 @@ type loader struct {
 	unknown map[string]time.Time // SKU → when it may be asked for again
 }
 
-func newLoader(a *Admitter, perSecond float64) *loader {
-	return &loader{a: a, limit: rate.NewLimiter(rate.Limit(perSecond), loadBurst), unknown: make(map[string]time.Time)}
+func newLoader(a *Admitter, facts Facts, perSecond float64) *loader {
+	return &loader{a: a, facts: facts, limit: rate.NewLimiter(rate.Limit(perSecond), loadBurst), unknown: make(map[string]time.Time)}
 }
 
 // load loads the SKUs of lines. refused: the request ends here (no such SKU, too many loads, database gone). err: Redis failed or has
@@ -76,7 +77,16 @@ func (l *loader) fetch(ctx context.Context, sku string) (*Refusal, error) {
 		l.a.epochs.Stale(p)
 		return nil, errors.Join(stock.ErrNotExecuted, errStaleLoad)
 	}
-	return nil, err
+	if err != nil {
+		return nil, err
+	}
+	// A transaction that committed between ours and the load sent its fact to a key that was not there yet: read once more.
+	now, err := l.facts.Facts(ctx, []string{sku})
+	if err != nil {
+		return &Refusal{Code: stock.CodeUnavailable}, nil
+	}
+	l.a.publish(p, nil, now)
+	return nil, nil
 }
 
 var errStaleLoad = errors.New("redis has another epoch or run id")

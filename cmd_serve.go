@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/stockgate/stockgate/config"
+)
+
+// newServeCommand is `stockgate serve`: the gateway itself.
+func newServeCommand() *cobra.Command {
+	var file string
+	var demo bool
+	cmd := &cobra.Command{
+		Use:   "serve [--config FILE | --demo]",
+		Short: "Run the gateway",
+		Long: `Run the gateway until SIGTERM or SIGINT; then it drains: it is not ready any more, finishes what is in flight, writes down what
+became of it, and ends.
+
+--demo needs nothing installed: Redis inside the process, SQLite in a temporary folder and a sample order service.`,
+		Example: "  stockgate serve --demo\n  stockgate serve --config /etc/stockgate/config.yaml",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case demo && file != "":
+				return errors.New("--demo has a configuration of its own: leave --config away")
+			case demo:
+				return serveDemo(cmd.Context(), cmd.OutOrStdout())
+			case file == "":
+				return errors.New("--config is missing; to try stockgate out: stockgate serve --demo")
+			}
+			return serveFile(cmd.Context(), file)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
+	cmd.Flags().BoolVar(&demo, "demo", false, "run a demo that needs nothing else")
+	return cmd
+}
+
+// serveFile runs the gateway that a file describes.
+func serveFile(ctx context.Context, file string) error {
+	cfg, err := config.Load(file, config.Options{})
+	if err != nil {
+		return err
+	}
+	log, err := newLogger(cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Sync() }()
+	return serve(ctx, cfg, log)
+}
+
+// serve refuses what this version would run otherwise than written, and tells what it runs in another way.
+func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+	if refused := config.Refusals(cfg); len(refused) > 0 {
+		return fmt.Errorf("this version cannot serve the configuration:\n%w", refused)
+	}
+	for _, w := range config.Warnings(cfg) {
+		log.Warn("configuration", zap.String("key", w.Key), zap.String("warning", w.Message()))
+	}
+	app, err := newApp(cfg, log)
+	if err != nil {
+		return err
+	}
+	return app.run(ctx)
+}
+
+// newLogger writes to standard error: json for machines, console for people.
+func newLogger(cfg config.Log) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(cfg.Level)
+	if err != nil {
+		return nil, fmt.Errorf("log.level: %w", err)
+	}
+	enc := zap.NewProductionEncoderConfig()
+	enc.EncodeTime, enc.TimeKey = zapcore.RFC3339NanoTimeEncoder, "time"
+	var encoder zapcore.Encoder = zapcore.NewJSONEncoder(enc)
+	if cfg.Format == "console" {
+		enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		encoder = zapcore.NewConsoleEncoder(enc)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level)), nil
+}

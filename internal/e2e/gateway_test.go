@@ -1,0 +1,223 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stockgate/stockgate/internal/testservices"
+)
+
+// gateway is one process of the product.
+type gateway struct {
+	w       *world
+	public  string // URL
+	control string
+	config  string // file
+	cmd     *exec.Cmd
+	log     *logBuffer
+	exited  chan struct{}
+}
+
+// logBuffer takes what a process writes; the test prints it if it fails.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// gateway starts a gateway and waits until it is ready.
+func (w *world) gateway(env ...string) *gateway {
+	w.t.Helper()
+	g := w.newGateway(testservices.FreePort(w.t), testservices.FreePort(w.t))
+	g.start(env...)
+	g.awaitReady()
+	return g
+}
+
+// gatewayOnFreePorts makes a gateway that is not started yet and takes no part in sales.
+func (w *world) gatewayOnFreePorts() *gateway {
+	g := w.newGateway(testservices.FreePort(w.t), testservices.FreePort(w.t))
+	w.gateways = w.gateways[:len(w.gateways)-1]
+	return g
+}
+
+func (w *world) newGateway(public, control int) *gateway {
+	g := &gateway{w: w, public: fmt.Sprintf("http://127.0.0.1:%d", public), control: fmt.Sprintf("http://127.0.0.1:%d", control),
+		config: filepath.Join(w.t.TempDir(), "config.yaml"), log: &logBuffer{}}
+	if err := os.WriteFile(g.config, []byte(w.configFor(public, control)), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.gateways = append(w.gateways, g)
+	w.t.Cleanup(func() {
+		g.kill()
+		if w.t.Failed() {
+			w.t.Logf("log of %s:\n%s", g.public, tail(g.log.String(), 6000))
+		}
+	})
+	return g
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// start runs the process; env are further variables.
+func (g *gateway) start(env ...string) {
+	g.w.t.Helper()
+	g.cmd = exec.Command(binary, "serve", "--config", g.config)
+	g.cmd.Env = append(os.Environ(), env...)
+	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
+	if err := g.cmd.Start(); err != nil {
+		g.w.t.Fatal(err)
+	}
+	g.exited = make(chan struct{})
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait()
+		close(exited)
+	}(g.cmd, g.exited)
+}
+
+func (g *gateway) awaitReady() {
+	g.w.t.Helper()
+	g.w.eventually("gateway ready", func() string {
+		select {
+		case <-g.exited:
+			g.w.t.Fatalf("gateway ended at start:\n%s", g.log.String())
+		default:
+		}
+		status, body := g.get("/readyz?verbose")
+		if status == http.StatusOK {
+			return ""
+		}
+		return fmt.Sprintf("%d %s", status, body)
+	})
+}
+
+// kill ends it with SIGKILL.
+func (g *gateway) kill() { g.end(syscall.SIGKILL) }
+
+// term asks it to end and waits until it has drained.
+func (g *gateway) term() { g.end(syscall.SIGTERM) }
+
+func (g *gateway) end(sig syscall.Signal) {
+	if g.cmd == nil {
+		return
+	}
+	_ = g.cmd.Process.Signal(sig)
+	<-g.exited
+	g.cmd = nil
+}
+
+// dead reports whether the process has ended by itself.
+func (g *gateway) dead() bool {
+	select {
+	case <-g.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// get asks the control side; status 0: no answer.
+func (g *gateway) get(path string) (int, string) {
+	resp, err := g.w.http.Get(g.control + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, strings.TrimSpace(string(body))
+}
+
+// call makes a change through the control side and fails the test unless it answers 200.
+func (g *gateway) call(method, path, body string) string {
+	g.w.t.Helper()
+	status, answer := g.try(method, path, body)
+	if status != http.StatusOK {
+		g.w.t.Fatalf("%s %s %s: %d %s", method, path, body, status, answer)
+	}
+	return answer
+}
+
+func (g *gateway) try(method, path, body string) (int, string) {
+	req, err := http.NewRequest(method, g.control+path, strings.NewReader(body))
+	if err != nil {
+		g.w.t.Fatal(err)
+	}
+	resp, err := g.w.http.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	raw, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(raw)
+}
+
+func (g *gateway) setStock(sku string, units int) {
+	g.w.t.Helper()
+	g.call("PUT", "/v1/stock/"+sku, fmt.Sprintf(`{"available":%d}`, units))
+}
+
+type stockView struct {
+	Available, Held, Confirmed, Granted int64
+}
+
+func (g *gateway) stock(sku string) stockView {
+	g.w.t.Helper()
+	status, body := g.get("/v1/stock/" + sku)
+	if status != http.StatusOK {
+		g.w.t.Fatalf("stock of %s: %d %s", sku, status, body)
+	}
+	var v stockView
+	if err := json.Unmarshal([]byte(body), &v); err != nil {
+		g.w.t.Fatalf("stock of %s: %s: %v", sku, body, err)
+	}
+	return v
+}
+
+// metric is the sum of a metric's samples whose line contains all parts.
+func (g *gateway) metric(t testing.TB, name string, parts ...string) float64 {
+	t.Helper()
+	_, body := g.get("/metrics")
+	sum := 0.0
+lines:
+	for _, line := range strings.Split(body, "\n") {
+		if !strings.HasPrefix(line, name) {
+			continue
+		}
+		for _, part := range parts {
+			if !strings.Contains(line, part) {
+				continue lines
+			}
+		}
+		var v float64
+		if _, err := fmt.Sscanf(line[strings.LastIndexByte(line, ' ')+1:], "%g", &v); err == nil {
+			sum += v
+		}
+	}
+	return sum
+}

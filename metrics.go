@@ -1,0 +1,184 @@
+package main
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// appCollector shows what the parts count anyway. It reads their counters when it is scraped, so the hot path pays nothing for it.
+// Labels come from the configuration and from closed sets.
+type appCollector struct{ a *app }
+
+func newAppCollector(a *app) appCollector { return appCollector{a} }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("stockgate_"+name, help, labels, nil)
+}
+
+var (
+	descBuild         = desc("build_info", "1; the labels tell what runs.", "version", "go_version")
+	descReplicas      = desc("live_replicas", "Replicas heard of within replica_timeout, as of the last heartbeat.")
+	descBreaker       = desc("breaker_state", "Redis breaker: 1 for the present state.", "state")
+	descOpened        = desc("breaker_opened_total", "Times that the Redis breaker opened.")
+	descWaiting       = desc("queue_waiting", "Ops that wait for a transaction, by class.", "class")
+	descInFlight      = desc("queue_in_flight", "Ops in transactions now.")
+	descRefused       = desc("queue_refused_total", "Ops turned away by a bound, by class.", "class")
+	descLate          = desc("queue_late_total", "Ops dropped at their deadline, by class.", "class")
+	descTransactions  = desc("transactions_total", "Transactions of the group commit.")
+	descOps           = desc("transaction_ops_total", "Ops in those transactions.")
+	descLocked        = desc("transaction_locked_total", "Ops put back because others had locked their stock row.")
+	descRepeated      = desc("transaction_repeated_total", "Transactions rolled back and repeated: deadlock, serialization, lock time-out.")
+	descLostCommits   = desc("transaction_unknown_total", "Transactions whose COMMIT reply was lost; each is repeated by id.")
+	descFailed        = desc("transaction_failed_total", "Transactions that surely had no effect and were not repeated.")
+	descParked        = desc("transaction_parked_total", "Ops given up because they make the store fail each time: alert on it.")
+	descScripts       = desc("redis_calls_total", "Scripts sent to Redis.")
+	descReserved      = desc("redis_reservations_total", "Reservations in them.")
+	descStale         = desc("redis_stale_total", "Replies that said stale: another epoch or run id.")
+	descCorrupt       = desc("redis_corrupt_total", "Registers or entries in Redis that were not what they must be: alert on it.")
+	descDropped       = desc("redis_closes_dropped_total", "Closings and facts given up; sweeper and tailer heal it.")
+	descConnections   = desc("redis_connections", "Open connections to Redis.")
+	descLimitPassed   = desc("limit_passed_total", "Requests that a limit let pass.", "limit")
+	descLimitRefused  = desc("limit_refused_total", "Requests that a limit refused.", "limit")
+	descLimitKeys     = desc("limit_keys", "Keys that a limit keeps a bucket for.", "limit")
+	descLimitOverflow = desc("limit_overflowed_total", "Requests of keys that shared one strict bucket, because the table was full.", "limit")
+	descLaneHeld      = desc("lane_held", "Requests that hold a slot of a lane.", "lane")
+	descLaneWaiting   = desc("lane_waiting", "Requests that wait for a slot of a lane.", "lane")
+	descLaneRefused   = desc("lane_refused_total", "Requests that a lane refused.", "lane", "reason")
+	descPending       = desc("bookings_pending", "Outcomes that wait for the database.")
+	descJobSuccess    = desc("job_last_success_timestamp_seconds", "When a background job last ended well; 0: never.", "job")
+	descJobFailures   = desc("job_failures_total", "Passes of a background job that failed.", "job")
+	descBroken        = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
+	descAudited       = desc("audited_skus", "SKUs in the last audit.")
+	descNotAudited    = desc("audit_left_out_skus", "SKUs left out of the last audit, because their ledger is too long to read online.")
+)
+
+// Describe sends nothing: what there is depends on the configuration. The registry then checks each scrape.
+func (c appCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c appCollector) Collect(out chan<- prometheus.Metric) {
+	e := emitter{out}
+	e.gauge(descBuild, 1, version, runtime.Version())
+	e.gauge(descReplicas, float64(c.a.beat.Live()))
+	c.database(e)
+	if c.a.redis != nil {
+		c.redis(e)
+	}
+	if c.a.readyCore() != nil {
+		c.traffic(e)
+	}
+	for _, l := range c.a.loops() {
+		s := l.Stats()
+		e.gauge(descJobSuccess, seconds(s.LastSuccess), l.Name())
+		e.counter(descJobFailures, s.Failures, l.Name())
+	}
+	c.audit(e)
+}
+
+var classNames = [stock.ClassesOfWork]string{"forwarded", "prededuct", "database"}
+
+func (c appCollector) database(e emitter) {
+	q := c.a.queue.Stats()
+	for class, name := range classNames {
+		e.gauge(descWaiting, float64(q.Waiting[class]), name)
+		e.counter(descRefused, q.Refused[class], name)
+		e.counter(descLate, q.Late[class], name)
+	}
+	e.gauge(descInFlight, float64(q.InFlight))
+	d := c.a.deducter.Stats()
+	e.counter(descTransactions, d.Transactions)
+	e.counter(descOps, d.Ops)
+	e.counter(descLocked, d.Locked)
+	e.counter(descRepeated, d.Repeated)
+	e.counter(descLostCommits, d.Unknown)
+	e.counter(descFailed, d.Failed)
+	e.counter(descParked, d.Parked)
+}
+
+func (c appCollector) redis(e emitter) {
+	b := c.a.redis.breaker.Stats()
+	for _, state := range []string{"closed", "open", "probing"} {
+		now := 0.0
+		if b.State.String() == state {
+			now = 1
+		}
+		e.gauge(descBreaker, now, state)
+	}
+	e.counter(descOpened, b.Opened)
+	s := c.a.redis.client.Stats()
+	e.counter(descScripts, uint64(s.Calls))
+	e.counter(descReserved, uint64(s.Reservations))
+	e.counter(descStale, uint64(s.Stale))
+	e.counter(descCorrupt, uint64(s.Corrupt))
+	e.counter(descDropped, uint64(s.ClosingsDropped+s.FactsDropped))
+	e.gauge(descConnections, float64(s.Connections))
+}
+
+func (c appCollector) traffic(e emitter) {
+	core := c.a.readyCore()
+	for _, l := range core.filters.Limits.Stats() {
+		e.counter(descLimitPassed, l.Passed, l.Limit)
+		e.counter(descLimitRefused, l.Refused, l.Limit)
+		e.counter(descLimitOverflow, l.Overflowed, l.Limit)
+		e.gauge(descLimitKeys, float64(l.Keys), l.Limit)
+	}
+	for _, l := range core.filters.Lanes.Stats() {
+		e.gauge(descLaneHeld, float64(l.Held), l.Lane)
+		e.gauge(descLaneWaiting, float64(l.Waiting), l.Lane)
+		e.counter(descLaneRefused, l.OverRate, l.Lane, "rate")
+		e.counter(descLaneRefused, l.QueueFull, l.Lane, "queue")
+		e.counter(descLaneRefused, l.Late, l.Lane, "max_wait")
+		e.counter(descLaneRefused, l.SoldOut, l.Lane, "sold_out")
+	}
+	pending, _ := core.admitter.Pending()
+	e.gauge(descPending, float64(pending))
+}
+
+func (c appCollector) audit(e emitter) {
+	for _, v := range c.a.audit.verdicts() {
+		if v.State != api.InvariantUnchecked {
+			e.gauge(descBroken, float64(v.Violations), v.Name)
+		}
+	}
+	checked, tooLarge := c.a.audit.coverage()
+	e.gauge(descAudited, float64(checked))
+	e.gauge(descNotAudited, float64(tooLarge))
+}
+
+// loops are the background jobs of this gateway.
+func (a *app) loops() []*loop.Loop {
+	list := []*loop.Loop{a.beat.Loop(), a.audit.loop}
+	if r := a.redis; r != nil {
+		list = append(list, r.wayBack.Loops()...)
+		list = append(list, r.sweeper.Loop())
+		list = append(list, r.tailer.Loops()...)
+	}
+	if core := a.readyCore(); core != nil {
+		list = append(list, core.expirer.Loops()...)
+	}
+	return list
+}
+
+// emitter sends metrics; a label that does not fit would be a bug, and shows as a failed scrape.
+type emitter struct{ out chan<- prometheus.Metric }
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	e.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixNano()) / 1e9
+}

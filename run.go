@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/ledger"
+	"github.com/stockgate/stockgate/stock"
+)
+
+const (
+	prepareTimeout  = 30 * time.Second // one go at migrations and checks
+	prepareRetryMax = 5 * time.Second  // longest pause between two
+	checkTimeout    = 2 * time.Second  // for a look at Redis before the first order
+	flushTimeout    = 10 * time.Second // for outcomes and closes after the last answer
+)
+
+// run serves until ctx ends, then drains. Its error says what kept the gateway from starting or made it end early.
+//
+// The order of the end matters: not ready → no new connections, in flight finished → outcomes written → closes sent to Redis → jobs
+// stopped → deducter stopped → database closed. The control side stays up until the last step.
+func (a *app) run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	controlCtx, stopControl := context.WithCancel(context.WithoutCancel(ctx))
+	controlDone := make(chan struct{})
+	go func() {
+		defer close(controlDone)
+		if err := a.control.Serve(controlCtx, a.private); err != nil {
+			failed <- fmt.Errorf("control listener: %w", err)
+		}
+	}()
+	defer func() { stopControl(); <-controlDone }()
+	defer func() { _ = a.store.Close() }()
+
+	meta, err := a.prepare(ctx)
+	if err != nil {
+		_ = a.public.Close()
+		if ctx.Err() != nil {
+			return nil // asked to end while it waited for the database
+		}
+		return err
+	}
+	core, err := a.newCore(meta)
+	if err != nil {
+		return err
+	}
+	a.ready.Store(core)
+	jobsCtx, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
+	var jobs sync.WaitGroup
+	a.startJobs(jobsCtx, &jobs)
+	go func() {
+		if err := core.server.Serve(a.public); err != nil {
+			failed <- fmt.Errorf("public listener: %w", err)
+		}
+	}()
+	if a.onReady != nil {
+		if err := a.onReady(ctx); err != nil {
+			return errors.Join(err, a.drain(stopJobs, &jobs))
+		}
+	}
+	a.readiness.Ready()
+	a.log.Info("ready", zap.String("listen", a.public.Addr().String()), zap.String("control", a.private.Addr().String()),
+		zap.String("deployment", meta.Deployment), zap.String("version", version))
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	return errors.Join(err, a.drain(stopJobs, &jobs))
+}
+
+// startJobs starts the deducter and everything that works beside the hot path. The heartbeat comes first: a replica writes its row
+// before it reads epochs.
+func (a *app) startJobs(ctx context.Context, wg *sync.WaitGroup) {
+	run := func(job func(context.Context)) { wg.Go(func() { job(ctx) }) }
+	go a.deducter.Run(context.WithoutCancel(ctx)) // ended by Stop, after everything that gives it work
+	run(a.beat.Run)
+	if r := a.redis; r != nil {
+		run(r.breaker.Run)
+		run(r.wayBack.Run)
+		run(r.sweeper.Run)
+		run(r.tailer.Run)
+	}
+	run(a.readyCore().expirer.Run)
+	run(a.audit.run)
+}
+
+func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
+	a.log.Info("draining", zap.Duration("at most", a.cfg.Server.Drain.Std()))
+	a.readiness.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Server.Drain.Std())
+	defer cancel()
+	core := a.readyCore()
+	serveErr := core.server.Shutdown(ctx)
+	if serveErr != nil {
+		serveErr = fmt.Errorf("requests were still in flight after server.drain = %s: %w", a.cfg.Server.Drain, serveErr)
+	}
+	flush, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancelFlush()
+	bookErr := core.admitter.Drain(flush)
+	stopJobs()
+	jobs.Wait()
+	var redisErr error
+	if a.redis != nil {
+		if redisErr = a.redis.client.Shutdown(flush); redisErr != nil {
+			a.log.Warn("closes were not all sent to Redis; sweeper and tailer see to it", zap.Error(redisErr))
+		}
+	}
+	a.deducter.Stop(flush)
+	a.log.Info("ended")
+	return errors.Join(serveErr, bookErr)
+}
+
+// prepare brings the tables up to date and joins the deployment. A database that is not there yet is waited for; one that says no is an
+// error.
+func (a *app) prepare(ctx context.Context) (ledger.Meta, error) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, prepareRetryMax) {
+		meta, err := a.tryPrepare(ctx)
+		switch {
+		case err == nil:
+			return meta, a.refuseForeignRedis(ctx, meta)
+		case ctx.Err() != nil:
+			return meta, ctx.Err()
+		case !errors.Is(err, stock.ErrNotExecuted) && !errors.Is(err, stock.ErrUnknown):
+			return meta, err
+		}
+		a.readiness.Waiting("database: " + err.Error())
+		a.log.Warn("waiting for the database", zap.Error(err), zap.Duration("again in", pause))
+		select {
+		case <-ctx.Done():
+			return meta, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (a *app) tryPrepare(ctx context.Context) (ledger.Meta, error) {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
+	if a.cfg.Database.Migrate {
+		if err := a.store.Migrate(ctx); err != nil {
+			return ledger.Meta{}, fmt.Errorf("migrate: %w", err)
+		}
+	}
+	return a.store.Prepare(ctx)
+}
+
+// refuseForeignRedis keeps a gateway from starting on a Redis of another deployment. A Redis that does not answer is no reason to wait:
+// the database sells without it, and the way back asks again before it opens anything.
+func (a *app) refuseForeignRedis(ctx context.Context, meta ledger.Meta) error {
+	if a.redis == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := a.redis.client.Check(ctx, meta.Deployment)
+	if errors.Is(err, stock.ErrNotExecuted) || errors.Is(err, stock.ErrUnknown) {
+		a.log.Warn("redis does not answer; the database sells alone until it does", zap.Error(err))
+		return nil
+	}
+	return err
+}
+
+// checkRedis is asked before partitions are opened in a Redis whose contents are new.
+func (a *app) checkRedis(ctx context.Context) error {
+	core := a.readyCore()
+	if core == nil {
+		return errors.New("the deployment is not known yet")
+	}
+	return a.redis.client.Check(ctx, core.meta.Deployment)
+}
+
+// ping is the breaker's probe.
+func (r *redisSide) ping(ctx context.Context) error {
+	_, err := r.client.RunID(ctx)
+	return err
+}
+
+func (a *app) breakerChanged(c fallback.BreakerChange) {
+	a.log.Warn("redis breaker", zap.Stringer("state", c.To), zap.String("reason", c.Reason))
+	a.redis.wayBack.BreakerChanged(c)
+}
+
+// databaseNow is the database's clock, zero before the first heartbeat.
+func (a *app) databaseNow() time.Time { return a.beat.Now() }

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/config"
+	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/filters/builtin"
+	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/ledger"
+	"github.com/stockgate/stockgate/luascripts"
+	"github.com/stockgate/stockgate/stock"
+)
+
+const (
+	// transactionTime is how long one transaction may take once it has started: lock and statement time-outs, and its commit.
+	transactionTime = 4 * time.Second
+	// bookWait is how long a client waits for the commit of its outcome; then it gets the backend's answer, and the commit is repeated.
+	bookWait = 250 * time.Millisecond
+	// embeddedTimeout is the least redis.timeout of the embedded Redis.
+	embeddedTimeout = 2 * time.Second
+)
+
+// app is one gateway: everything that is there before the database was reached, and core, which is there afterwards.
+type app struct {
+	cfg       *config.Config
+	log       *zap.Logger
+	gatewayID string
+	started   time.Time
+	registry  *prometheus.Registry
+	readiness *control.Readiness
+
+	store    *ledger.Store
+	queue    *fallback.Queue[*ledger.Work]
+	deducter *ledger.Deducter
+	beat     *ledger.Heartbeat
+	redis    *redisSide // nil: redis.mode none
+	audit    *auditor
+
+	ready   atomic.Pointer[core]            // nil until the database was reached
+	onReady func(ctx context.Context) error // nil: nothing more to do
+	control *control.Server
+	public  net.Listener
+	private net.Listener
+}
+
+// redisSide is what only a gateway with Redis has.
+type redisSide struct {
+	breaker *fallback.Breaker
+	client  *luascripts.Client
+	wayBack *fallback.WayBack
+	sweeper *fallback.Sweeper
+	tailer  *ledger.Tailer
+}
+
+// core is what needs the deployment's id.
+type core struct {
+	meta     ledger.Meta
+	admitter *admission.Admitter
+	filters  *builtin.Set
+	server   *gateway.Server
+	expirer  *ledger.Expirer
+}
+
+// newApp wires what can be wired before anything is reached, and binds both addresses, so that a port that is taken shows at once.
+func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, fmt.Errorf("draw a gateway id: %w", err)
+	}
+	a := &app{cfg: cfg, gatewayID: id.String(), started: time.Now(), registry: prometheus.NewRegistry(), readiness: control.NewReadiness()}
+	a.log = log.With(zap.String("gateway", a.gatewayID[:8]))
+	if a.store, err = ledger.Open(ledgerConfig(cfg)); err != nil {
+		return nil, err
+	}
+	a.queue = fallback.NewQueue[*ledger.Work](queueConfig(cfg))
+	a.deducter = ledger.NewDeducter(a.store, a.queue, ledger.DeducterConfig{Workers: cfg.Database.Commit.Workers,
+		Batch: cfg.Database.Commit.Batch, Log: a.log})
+	if err := a.wireRedis(); err != nil {
+		return nil, err
+	}
+	a.wireHeartbeat()
+	a.audit = newAuditor(a)
+	if err := a.wireControl(); err != nil {
+		return nil, err
+	}
+	return a, a.listen()
+}
+
+// readyCore is the core, nil before the database was reached.
+func (a *app) readyCore() *core { return a.ready.Load() }
+
+func (a *app) listen() error {
+	var err error
+	if a.private, err = net.Listen("tcp", a.cfg.Control.Listen); err != nil {
+		return fmt.Errorf("control.listen: %w", err)
+	}
+	if a.public, err = net.Listen("tcp", a.cfg.Listen); err != nil {
+		return errors.Join(fmt.Errorf("listen: %w", err), a.private.Close())
+	}
+	return nil
+}
+
+// epochsOf breaks the circle of client and way back: the client asks for epochs, the way back works with the client.
+type epochsOf struct{ wayBack *fallback.WayBack }
+
+// Epoch implements luascripts.Epochs.
+func (e *epochsOf) Epoch(p int) (int64, string) { return e.wayBack.Epoch(p) }
+
+// Stale takes the client's hints.
+func (e *epochsOf) Stale(p int) { e.wayBack.Stale(p) }
+
+func (a *app) wireRedis() error {
+	if a.cfg.Redis.Mode == config.RedisNone {
+		return nil
+	}
+	cfg, err := redisConfig(a.cfg)
+	if err != nil {
+		return err
+	}
+	r, epochs := &redisSide{}, &epochsOf{}
+	bc := breakerConfig(a.cfg)
+	bc.Ping, bc.OnChange, bc.Log = r.ping, a.breakerChanged, a.log
+	r.breaker = fallback.NewBreaker(bc)
+	if r.client, err = luascripts.Open(cfg, epochs, r.breaker, a.log); err != nil {
+		return err
+	}
+	usable := func() bool { return r.breaker.State() == fallback.BreakerClosed }
+	served := ledger.NewServed(0)
+	r.wayBack = fallback.NewWayBack(a.store, r.client, a.deducter, fallback.WayBackConfig{Holder: a.gatewayID,
+		Partitions: a.cfg.Redis.Partitions, AnswersKeep: a.cfg.Answers.Keep.Std(), ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
+		Lookback: a.cfg.Breaker.Window.Std() + 5*time.Second, Usable: usable, Now: a.databaseNow, Check: a.checkRedis,
+		Dropped: func() int64 { s := r.client.Stats(); return s.ClosingsDropped }, Served: served.All, Log: a.log})
+	epochs.wayBack = r.wayBack
+	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
+		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})
+	r.tailer = ledger.NewTailer(a.store, r.client, a.deducter, ledger.TailerConfig{Partitions: a.cfg.Redis.Partitions,
+		Served: served, Usable: usable, Now: a.databaseNow, Log: a.log})
+	a.redis = r
+	return nil
+}
+
+func (a *app) wireHeartbeat() {
+	a.beat = ledger.NewHeartbeat(a.store, ledger.HeartbeatConfig{Gateway: a.gatewayID, Log: a.log, Stale: a.cfg.ReplicaTimeout.Std() / 2,
+		RedisOK: func() bool { return a.redis == nil || a.redis.wayBack.RedisOK() },
+		Listen: func(p stock.Pulse) {
+			a.queue.SetReplicas(p.Live)
+			if core := a.readyCore(); core != nil {
+				core.filters.Limits.SetReplicas(p.Live, time.Now())
+			}
+			if a.redis != nil {
+				a.redis.wayBack.Heard()
+			}
+		}})
+}
+
+func (a *app) wireControl() error {
+	deps := control.Deps{Deducter: controlDeducter{a}, Store: a.store, Status: a.status, Readiness: a.readiness,
+		Registry: a.registry, Log: a.log}
+	if a.redis != nil {
+		deps.Cache = controlCache{a.redis.client, a}
+	}
+	if err := a.registerMetrics(); err != nil {
+		return err
+	}
+	var err error
+	a.control, err = control.New(control.Config{Listen: a.cfg.Control.Listen, Token: a.cfg.Control.Token.Reveal(),
+		ReadToken: a.cfg.Control.ReadToken.Reveal()}, deps)
+	return err
+}
+
+func (a *app) registerMetrics() error {
+	return errors.Join(
+		a.registry.Register(collectors.NewGoCollector()),
+		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+		a.registry.Register(newAppCollector(a)),
+	)
+}
+
+// newCore wires what admits orders.
+func (a *app) newCore(meta ledger.Meta) (*core, error) {
+	c := &core{meta: meta}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Log: a.log}
+	var publish ledger.Publisher
+	if a.redis != nil {
+		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
+	}
+	lanes := a.cfg.Hotspot
+	c.admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: a.gatewayID, Partitions: meta.Partitions,
+		ForwardWithin: a.cfg.ForwardWithin.Std(), QueueWait: a.cfg.Fallback.Queue.MaxWait.Std(), Transaction: transactionTime,
+		BookWait: bookWait, PendingMax: a.cfg.Answers.Pending, LoadRate: a.cfg.Redis.Loads.PerSecond(),
+		StockWait: func(sku string) (time.Duration, string) {
+			if lane, own := lanes.LaneOf(sku); own {
+				return lane.MaxWait.Std(), "hotspot.overrides[" + sku + "].max_wait"
+			}
+			return lanes.Shared.MaxWait.Std(), "hotspot.shared.max_wait"
+		}}, parts)
+	var err error
+	if c.filters, err = builtin.New(filterConfig(a.cfg, c.admitter.SoldOut)); err != nil {
+		return nil, err
+	}
+	c.server, err = gateway.New(gatewayConfig(a.cfg), gateway.Parts{Admission: c.admitter, Limits: c.filters.Chain(),
+		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.rule, Log: a.log, Registry: a.registry})
+	if err != nil {
+		return nil, err
+	}
+	c.expirer = ledger.NewExpirer(a.store, a.deducter, publish, ledger.ExpirerConfig{Holder: a.gatewayID,
+		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Log: a.log})
+	return c, nil
+}
+
+func (a *app) rule(sku string) gateway.Rule {
+	return gateway.Rule{MaxQty: a.cfg.RuleFor(sku).MaxQty, Hold: a.cfg.Defaults.Hold.Std()}
+}

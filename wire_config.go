@@ -1,0 +1,190 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/stockgate/stockgate/config"
+	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/filters/builtin"
+	"github.com/stockgate/stockgate/filters/lane"
+	"github.com/stockgate/stockgate/filters/ratelimit"
+	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/ledger"
+	"github.com/stockgate/stockgate/luascripts"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// This file turns the user's configuration into what each package is told. Packages have plain Config structs of their own, so that
+// none of them knows of files, units in text, or keys of others.
+
+// sqliteStock is the default stock table where there are no schemas.
+const sqliteStock = "stockgate_stock"
+
+func ledgerConfig(c *config.Config) ledger.Config {
+	table := c.Database.Stock.Table
+	if c.Database.Driver == config.DriverSQLite && table == "stockgate.stock" {
+		table = sqliteStock
+	}
+	return ledger.Config{
+		Driver: string(c.Database.Driver), DSN: c.Database.DSN.Reveal(), MaxConnections: c.Database.MaxConnections,
+		Stock: ledger.StockTable{Table: table, SKU: c.Database.Stock.SKU, Available: c.Database.Stock.Available,
+			RelativeWrites: c.Database.Stock.RelativeWrites},
+		Partitions: c.Redis.Partitions, Prefix: c.Redis.Prefix,
+		ForwardWithin: c.ForwardWithin.Std(), ReplicaTimeout: c.ReplicaTimeout.Std(), AnswersKeep: c.Answers.Keep.Std(),
+	}
+}
+
+func redisConfig(c *config.Config) (luascripts.Config, error) {
+	secure, err := tlsConfig(c.Redis.TLS)
+	if err != nil {
+		return luascripts.Config{}, fmt.Errorf("redis.tls: %w", err)
+	}
+	out := luascripts.Config{
+		Mode: luascripts.ModeStandalone, Addresses: c.Redis.Addresses, Username: c.Redis.Username, Password: c.Redis.Password.Reveal(),
+		TLS: secure, PoolSize: c.Redis.PoolSize, Timeout: c.Redis.Timeout.Std(), Prefix: c.Redis.Prefix, Partitions: c.Redis.Partitions,
+		AllowEviction: c.Redis.AllowEviction, AnswersKeep: c.Answers.Keep.Std(), PinRunID: c.Redis.PinRunID,
+	}
+	if c.Redis.Mode == config.RedisEmbedded {
+		// miniredis runs scripts a hundred times slower than Redis: a time-out made for a network would open the breaker under load.
+		out.Mode, out.Addresses, out.Timeout = luascripts.ModeEmbedded, nil, max(out.Timeout, embeddedTimeout)
+	}
+	return out, nil
+}
+
+// tlsConfig reads the files that a TLS section names; nil if TLS is off.
+func tlsConfig(t config.TLS) (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CA != "" {
+		pem, err := os.ReadFile(t.CA)
+		if err != nil {
+			return nil, fmt.Errorf("ca: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, errors.New("ca: the file has no PEM certificate")
+		}
+	}
+	if t.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+		if err != nil {
+			return nil, fmt.Errorf("cert and key: %w", err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+func breakerConfig(c *config.Config) fallback.BreakerConfig {
+	return fallback.BreakerConfig{
+		Failures: c.Breaker.Failures, Ratio: c.Breaker.Ratio, Requests: c.Breaker.Requests, Window: c.Breaker.Window.Std(),
+		Open: c.Breaker.Open.Std(), OpenMax: c.Breaker.OpenMax.Std(), Failure: luascripts.Failure,
+	}
+}
+
+func queueConfig(c *config.Config) fallback.QueueConfig {
+	q := c.Fallback.Queue
+	out := fallback.QueueConfig{
+		Commit:   fallback.Rates{Transactions: c.Database.Commit.Transactions.PerSecond(), Lines: c.Database.Commit.Lines.PerSecond()},
+		Fallback: fallback.Rates{Transactions: c.Fallback.Transactions.PerSecond(), Lines: c.Fallback.Lines.PerSecond()},
+		Batch:    c.Database.Commit.Batch,
+		Linger:   c.Database.Commit.Linger.Std(),
+	}
+	out.Bounds[stock.ClassForwarded] = fallback.Bound{Total: c.Answers.Pending, TotalKey: "answers.pending"}
+	// Pre-deducted work has the same bounds: it waits for the same database, only before the database-only work.
+	queued := fallback.Bound{Total: q.Total, PerSKU: q.PerSKU, MaxWait: q.MaxWait.Std(),
+		TotalKey: "fallback.queue.total", PerSKUKey: "fallback.queue.per_sku", WaitKey: "fallback.queue.max_wait"}
+	out.Bounds[stock.ClassPrededuct], out.Bounds[stock.ClassDatabase] = queued, queued
+	return out
+}
+
+func filterConfig(c *config.Config, soldOut func(string, int64) bool) builtin.Config {
+	out := builtin.Config{Limits: ratelimit.Config{Keys: c.LimitKeys}}
+	for _, l := range c.Limits {
+		out.Limits.Limits = append(out.Limits.Limits, ratelimit.Limit{Name: l.Name, Key: l.Key, Rate: l.Rate.PerSecond(),
+			Burst: l.Burst, Fleet: l.Scope == config.ScopeFleet})
+	}
+	out.Lanes = lane.Config{Lane: laneLimits(c.Hotspot.Lane), Shared: laneLimits(c.Hotspot.Shared.Lane()),
+		Overrides: make(map[string]lane.Override), SoldOut: soldOut}
+	for sku, o := range c.Hotspot.Overrides {
+		l := laneLimits(o.Lane())
+		out.Lanes.Overrides[sku] = lane.Override{Rate: &l.Rate, Burst: &l.Burst, Concurrency: &l.Concurrency, Queue: &l.Queue, MaxWait: &l.MaxWait}
+	}
+	return out
+}
+
+func laneLimits(l config.Lane) lane.Limits {
+	return lane.Limits{Rate: l.Rate.PerSecond(), Burst: l.Burst, Concurrency: l.Concurrency, Queue: l.Queue, MaxWait: l.MaxWait.Std()}
+}
+
+func quotaStyle(h config.RateLimitHeaders) filters.HeaderStyle {
+	switch h {
+	case config.HeadersOff:
+		return filters.HeadersOff
+	case config.HeadersLegacy:
+		return filters.HeadersLegacy
+	}
+	return filters.HeadersDraft10
+}
+
+func gatewayConfig(c *config.Config) gateway.Config {
+	out := gateway.Config{
+		HeaderBytes: int(c.Server.Headers), GuardedBodyBytes: int(c.Server.Body), PlainBodyBytes: int(c.Server.PlainBody),
+		Connections: c.Server.Connections, ReadTimeout: c.Server.ReadTimeout.Std(), WriteTimeout: c.Server.WriteTimeout.Std(),
+		IdleTimeout: c.Server.IdleTimeout.Std(), ForwardWithin: c.ForwardWithin.Std(),
+		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
+		AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
+	}
+	for _, n := range c.TrustedProxies {
+		out.TrustedProxies = append(out.TrustedProxies, n.Prefix)
+	}
+	for name, u := range c.Upstreams {
+		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer)}
+		for _, k := range u.Sign.Keys {
+			up.SignKeys = append(up.SignKeys, gateway.SignKey{ID: k.ID, Secret: []byte(k.Secret.Reveal())})
+		}
+		out.Upstreams = append(out.Upstreams, up)
+	}
+	for _, r := range c.Routes {
+		route := gateway.Route{Name: r.Name, Methods: r.Match.Methods, Path: r.Match.Path, Upstream: r.Upstream}
+		if a := r.Admit; a != nil {
+			route.Admit = &gateway.Admit{SKU: places(a.SKU), Qty: places(a.Qty), User: places(a.User), Activity: places(a.Activity),
+				Request: places(a.Request), RequestRequired: a.RequestRequired, ConfirmOnSuccess: a.Confirm == config.ConfirmOnSuccess}
+		}
+		out.Routes = append(out.Routes, route)
+	}
+	return out
+}
+
+var placeKinds = map[config.SourceKind]gateway.PlaceKind{
+	config.SourceBody: gateway.PlaceBody, config.SourceHeader: gateway.PlaceHeader, config.SourceQuery: gateway.PlaceQuery,
+	config.SourcePath: gateway.PlacePath, config.SourceForm: gateway.PlaceForm,
+}
+
+func places(sources []config.Source) []gateway.Place {
+	var out []gateway.Place
+	for _, s := range sources {
+		out = append(out, gateway.Place{Kind: placeKinds[s.Kind], Name: s.Name, Path: s.Path, Index: s.Index})
+	}
+	return out
+}
+
+// expiringRoutes are the guarded routes whose accepted reservations time may end: their upstream cannot be asked what became of them.
+func expiringRoutes(c *config.Config) []string {
+	var names []string
+	for _, r := range c.Routes {
+		if r.Admit != nil && c.Upstreams[r.Upstream].Resolve == "" {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
