@@ -55,6 +55,20 @@ const (
 	PartShown                          // ShownUnknown
 )
 
+// partNames are in the order of the bits.
+var partNames = [...]string{"stock", "ledger", "reservations", "redis", "orders", "replies", "limits", "gauges", "shown unknowns"}
+
+// Names lists the parts, for people.
+func (p Parts) Names() []string {
+	var names []string
+	for i, name := range partNames {
+		if p&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Has reports whether all of want were gathered.
 func (p Parts) Has(want Parts) bool { return p&want == want }
 
