@@ -59,7 +59,7 @@ func TestKeysBesideTheExample(t *testing.T) {
 	}
 	var got []string
 	collectUnnamed(c, reflect.TypeFor[Config](), "", &got)
-	want := []string{"server", "redis.pin_run_id", "redis.loads", "limit_keys", "hotspot.shared.burst"}
+	want := []string{"server", "redis.pin_run_id", "redis.loads", "limit_keys", "hotspot.shared.burst", "answers.pending"}
 	for _, key := range got {
 		section, _, _ := strings.Cut(key, ".")
 		known := section == "server"

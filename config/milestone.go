@@ -79,8 +79,9 @@ func (n *notes) warnRoutes() {
 			"GET takes stock here, although browsers and proxies repeat it at will: use POST, or request_required")
 	}
 	n.addIf(len(n.Routes) == 0, "routes", "there are none: every request gets 404 NO_ROUTE")
-	for name, u := range n.Upstreams {
-		n.addIf(u.Resolve != "", under(under("upstreams", shorten(name)), "resolve"),
+	for name, u := range n.Upstreams { // only what was written into a file: the demo's own settings are not news to its user
+		key := under(under("upstreams", shorten(name)), "resolve")
+		n.addIf(u.Resolve != "" && n.origin.named(key), key,
 			"resolve is not asked yet: what is unknown or past its hold stays held until it is confirmed or released")
 	}
 }
