@@ -145,7 +145,7 @@ func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig)
 	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
 	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
 	for _, l := range w.Loops() {
-		l.Pause(cfg.Every / 20) // hints come by the thousand
+		l.Pause(cfg.Every / 5) // hints come by the thousand
 	}
 	return w
 }
