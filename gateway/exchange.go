@@ -88,6 +88,9 @@ func (e *exchange) giveBack() {
 // read understands the request as far as its header goes, and finds its route.
 func (e *exchange) read() *problem {
 	header := &e.ctx.Request.Header
+	if v := string(header.Protocol()); v != "HTTP/1.1" && v != "HTTP/1.0" {
+		return brokenFraming("the version is " + shown(header.Protocol()) + ", HTTP/1.1 is spoken here")
+	}
 	if p := e.head.parse(header.RawHeaders()); p != nil {
 		return p
 	}

@@ -15,60 +15,63 @@ func TestC077_ConflictingFraming(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t, answering(created))
 	g := startGate(t, b.addr())
+	// But for its flaw, each is an order that would be admitted.
+	const sized = "Content-Length: 38\r\n\r\n" + goodBody
+	const chunks = "26\r\n" + goodBody + "\r\n0\r\n\r\n"
 	post := "POST /orders HTTP/1.1\r\nHost: h\r\n"
 	for name, request := range map[string]string{
-		"CL and TE":               post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"TE and CL":               post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n" + hidden,
-		"two CL, equal":           post + "Content-Length: 0\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"two CL, different":       post + "Content-Length: 0\r\nContent-Length: 5\r\n\r\n" + hidden,
-		"CL with plus":            post + "Content-Length: +5\r\n\r\nhello" + hidden,
-		"CL list":                 post + "Content-Length: 5,5\r\n\r\nhello" + hidden,
-		"CL negative":             post + "Content-Length: -1\r\n\r\n" + hidden,
-		"CL hex":                  post + "Content-Length: 0x5\r\n\r\nhello" + hidden,
-		"CL empty":                post + "Content-Length: \r\n\r\n" + hidden,
-		"CL overflow":             post + "Content-Length: 18446744073709551617\r\n\r\n" + hidden,
-		"TE xchunked":             post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + hidden,
-		"TE identity":             post + "Transfer-Encoding: identity\r\n\r\n" + hidden,
-		"TE identity and CL":      post + "Transfer-Encoding: identity\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"TE list":                 post + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + hidden,
-		"TE gzip":                 post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"two TE":                  post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"TE vertical tab":         post + "Transfer-Encoding: \vchunked\r\n\r\n0\r\n\r\n" + hidden,
-		"TE on HTTP/1.0":          "POST /orders HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"space before colon":      post + "Content-Length : 0\r\n\r\n" + hidden,
-		"tab before colon":        post + "Transfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"space in name":           post + "X Y: z\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"folded line":             post + "X-A: b\r\n Content-Length: 40\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"folded TE":               post + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n" + hidden,
-		"bare LF in header":       post + "X-A: b\nContent-Length: 0\r\n\r\n" + hidden,
-		"bare CR in value":        post + "X-A: b\rContent-Length: 9\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"NUL in name":             post + "X-\x00A: b\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"NUL in value":            post + "X-A: \x00b\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"no colon":                post + "X-A\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"empty name":              post + ": b\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"two Hosts":               post + "Host: i\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"no Host":                 "POST /orders HTTP/1.1\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"no Host in HTTP/1.0":     "POST /orders HTTP/1.0\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"empty Host":              "POST /orders HTTP/1.1\r\nHost:\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"chunk size with sign":    post + "Transfer-Encoding: chunked\r\n\r\n+0\r\n\r\n" + hidden,
-		"chunk size overflow":     post + "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n\r\n" + hidden,
-		"chunk without CR LF":     post + "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloX0\r\n\r\n" + hidden,
-		"absolute form elsewhere": "POST http://evil/orders HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"HTTP/2 preface":          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + hidden,
-		"HTTP/1.2":                "POST /orders HTTP/1.2\r\nHost: h\r\nContent-Length: 0\r\n\r\n" + hidden,
-		"authority form":          "CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\nContent-Length: 0\r\n\r\n",
-		"asterisk":                "OPTIONS * HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
-		"fragment":                "POST /orders#x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		"CL and TE":               post + "Content-Length: 38\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
+		"TE and CL":               post + "Transfer-Encoding: chunked\r\nContent-Length: 38\r\n\r\n" + chunks,
+		"CL, TE in other case":    post + "content-length: 38\r\ntransfer-encoding: Chunked\r\n\r\n" + chunks,
+		"two CL, equal":           post + "Content-Length: 38\r\n" + sized,
+		"two CL, different":       post + "Content-Length: 5\r\n" + sized,
+		"CL with plus":            post + "Content-Length: +38\r\n\r\n" + goodBody,
+		"CL list":                 post + "Content-Length: 38,38\r\n\r\n" + goodBody,
+		"CL negative":             post + "Content-Length: -1\r\n\r\n" + goodBody,
+		"CL hex":                  post + "Content-Length: 0x26\r\n\r\n" + goodBody,
+		"CL empty":                post + "Content-Length: \r\n\r\n" + goodBody,
+		"CL overflow":             post + "Content-Length: 18446744073709551654\r\n\r\n" + goodBody,
+		"TE xchunked":             post + "Transfer-Encoding: xchunked\r\n\r\n" + chunks,
+		"TE identity":             post + "Transfer-Encoding: identity\r\n\r\n",
+		"TE identity and CL":      post + "Transfer-Encoding: identity\r\n" + sized,
+		"TE list":                 post + "Transfer-Encoding: chunked, identity\r\n\r\n" + chunks,
+		"TE gzip":                 post + "Transfer-Encoding: gzip, chunked\r\n\r\n" + chunks,
+		"two TE":                  post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
+		"TE vertical tab":         post + "Transfer-Encoding: \vchunked\r\n\r\n" + chunks,
+		"TE on HTTP/1.0":          "POST /orders HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks,
+		"space before colon":      post + "X-A : b\r\n" + sized,
+		"space before CL's colon": post + "Content-Length : 38\r\n\r\n" + goodBody,
+		"tab before colon":        post + "Transfer-Encoding\t: chunked\r\n\r\n" + chunks,
+		"space in name":           post + "X Y: z\r\n" + sized,
+		"folded line":             post + "X-A: b\r\n Content-Length: 40\r\n" + sized,
+		"folded with a tab":       post + "X-A: b\r\n\tc\r\n" + sized,
+		"folded TE":               post + "Transfer-Encoding:\r\n chunked\r\n\r\n" + chunks,
+		"bare LF in header":       post + "X-A: b\n" + sized,
+		"bare CR in value":        post + "X-A: b\rContent-Length: 9\r\n" + sized,
+		"NUL in name":             post + "X-\x00A: b\r\n" + sized,
+		"NUL in value":            post + "X-A: \x00b\r\n" + sized,
+		"control byte in value":   post + "X-A: \x01b\r\n" + sized,
+		"no colon":                post + "X-A\r\n" + sized,
+		"empty name":              post + ": b\r\n" + sized,
+		"two Hosts":               post + "Host: i\r\n" + sized,
+		"no Host":                 "POST /orders HTTP/1.1\r\n" + sized,
+		"no Host in HTTP/1.0":     "POST /orders HTTP/1.0\r\n" + sized,
+		"empty Host":              "POST /orders HTTP/1.1\r\nHost:\r\n" + sized,
+		"chunk size with sign":    post + "Transfer-Encoding: chunked\r\n\r\n+" + chunks,
+		"chunk size overflow":     post + "Transfer-Encoding: chunked\r\n\r\n1000000000000000" + chunks,
+		"chunk without CR LF":     post + "Transfer-Encoding: chunked\r\n\r\n26\r\n" + goodBody + "XX0\r\n\r\n",
+		"absolute form elsewhere": "POST http://evil/orders HTTP/1.1\r\nHost: h\r\n" + sized,
+		"HTTP/2 preface":          "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"HTTP/1.2":                "POST /orders HTTP/1.2\r\nHost: h\r\n" + sized,
+		"17 names in Connection":  post + "Connection: a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q\r\n" + sized,
 	} {
 		w := dialWire(t, g.addr)
-		w.send(request)
+		w.send(request + hidden)
 		got := w.receive("POST")
 		if got.StatusCode != 400 || !strings.Contains(got.body, `"code":"BAD_REQUEST"`) {
 			t.Errorf("%s: answer is %d %s, want 400", name, got.StatusCode, got.body)
 		}
-		if strings.HasSuffix(request, hidden) {
-			w.ended()
-		}
+		w.ended()
 		_ = w.Close()
 	}
 	if asked := g.adm.asked(); len(asked) > 0 {
@@ -138,6 +141,19 @@ func TestC077_SwitchedProtocols(t *testing.T) {
 	b := startBackend(t, answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"))
 	g := startGate(t, b.addr())
 	g.do("GET /x HTTP/1.1\r\nHost: h\r\n\r\n").wants(t, 504, stock.CodeOutcomeUnknown)
+}
+
+// TestOddTargets are refused without harm to the connection's framing.
+func TestOddTargets(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr())
+	for _, line := range []string{"CONNECT h:80", "OPTIONS *", "POST /orders#x", "GET ftp://h/x", "GET http://h?x", "GET x"} {
+		g.do(line+" HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").wants(t, 400, stock.CodeBadRequest)
+	}
+	if got := b.requests(); len(got) > 0 {
+		t.Errorf("the backend got %q", got[0].head)
+	}
 }
 
 func TestAbsoluteFormOfOwnHost(t *testing.T) {
