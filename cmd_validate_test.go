@@ -40,8 +40,8 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	f(validFile, "F is valid: 0 warnings, 0 refusals\n", true)
-	f(validFile+"answers: {commit: behind}\nredis: {mode: cluster}\n",
-		"F:3: warning: answers.commit: behind is not built yet: runs as before\n"+
+	f(validFile+"defaults: {consistency: eventual}\nredis: {mode: cluster}\n",
+		"F:3: warning: defaults.consistency: eventual is not built yet: runs as strong\n"+
 			"F:4: serve refuses: redis.mode: cluster is not built yet: use standalone, embedded or none\n"+
 			"F is valid: 1 warning, 1 refusal\n", true)
 	f("redis: {pool_size: 0}\nlog: {levels: info}\n",

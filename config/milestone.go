@@ -36,7 +36,6 @@ func Warnings(c *Config) Problems {
 		"reconciliation is not built yet: nothing is compared or repaired")
 	n.addIf(o.named("retention"), "retention", "retention is not built yet: reservations and ledger rows are kept")
 	n.addIf(o.named("check.lease") || o.named("check.deny_status"), "check", "check mode is not built yet: lease and deny_status do nothing")
-	n.addIf(c.Answers.Commit == CommitBehind, "answers.commit", "behind is not built yet: runs as before")
 	return n.list.sorted()
 }
 

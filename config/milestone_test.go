@@ -76,7 +76,7 @@ func TestWarnings(t *testing.T) {
 	f("skus: [{match: a, consistency: eventual}, {match: b}]", "skus[a].consistency")
 	f("defaults: {consistency: eventual}\nskus: [{match: b}]", "defaults.consistency")
 	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
-	f("answers: {commit: behind}", "answers.commit")
+	f("answers: {commit: behind}")
 	f("retention: {ledger: 500d}", "retention")
 	f("hotspot: {detect: {rate: 0}}")
 	f("hotspot: {detect: {rate: 5/s}}", "hotspot.detect")
