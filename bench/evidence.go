@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/stockgate/stockgate/bench/load"
@@ -63,6 +64,9 @@ func (e *evidence) prepare(ctx context.Context) error {
 // judge waits for rest, gathers and decides.
 func (e *evidence) judge(ctx context.Context, r *load.Result, errs io.Writer) verdictReport {
 	v := verdictReport{}
+	if e.control != nil {
+		v.Notes = e.control.doubts(ctx)
+	}
 	fmt.Fprintln(errs, "waiting until the gateway is at rest …")
 	v.AtRest = e.awaitRest(ctx)
 	if !v.AtRest && e.watches() {
@@ -120,7 +124,7 @@ func (e *evidence) addReplies(ctx context.Context, s *stock.Snapshot, r *load.Re
 	}
 }
 
-// restPolls is how often it is looked whether the gateway is at rest.
+// restPoll is how often it is looked whether the gateway is at rest.
 const restPoll = 250 * time.Millisecond
 
 func (e *evidence) watches() bool { return e.control != nil || e.data != nil }
@@ -159,12 +163,12 @@ func (e *evidence) look(ctx context.Context) (string, error) {
 	if err != nil || busy(s) {
 		return "", err
 	}
-	text := ""
+	var text strings.Builder
 	for i := range s.SKUs {
 		k := &s.SKUs[i]
-		text += fmt.Sprintf("%s %d %d %d %d %d\n", k.SKU, k.Available, k.Granted, k.Held, k.Confirmed, k.Compensating)
+		fmt.Fprintln(&text, k.SKU, k.Available, k.Granted, k.Held, k.Confirmed, k.Compensating)
 	}
-	return text, nil
+	return text.String(), nil
 }
 
 // busy reports whether Redis holds anything that is not settled, or has not heard the last fact.

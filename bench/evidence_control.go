@@ -34,6 +34,27 @@ func (c *controlSource) setStock(ctx context.Context, skus []string, units int64
 	return nil
 }
 
+// doubts is what the gateway says of itself that makes a measurement something else than it seems.
+func (c *controlSource) doubts(ctx context.Context) []string {
+	status, err := c.client.Status(ctx)
+	if err != nil {
+		return nil // whoever needs the evidence will say so
+	}
+	var list []string
+	if b := status.Redis.Breaker; b != "" && b != "closed" {
+		list = append(list, fmt.Sprintf("the gateway's Redis breaker is %s: orders go by the database alone", b))
+	}
+	if !status.Database.Reachable {
+		list = append(list, "the gateway does not reach its database")
+	}
+	for _, v := range status.Invariants {
+		if v.State == api.InvariantBroken {
+			list = append(list, fmt.Sprintf("the gateway itself found %s broken: %s", v.Name, v.Detail))
+		}
+	}
+	return list
+}
+
 // read adds the SKUs with their registers, and the queues.
 func (c *controlSource) read(ctx context.Context, s *stock.Snapshot, skus []string) error {
 	list, err := c.skus(ctx, skus)

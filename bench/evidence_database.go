@@ -96,6 +96,6 @@ func (d *databaseSource) readRedis(ctx context.Context, s *stock.Snapshot, skus 
 		open = append(open, entries...)
 	}
 	s.Registers, s.Open = registers, open
-	s.Parts |= stock.PartCache
+	s.Parts |= stock.PartCache | stock.PartOpen
 	return nil
 }

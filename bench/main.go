@@ -73,6 +73,7 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 	if err := evidence.prepare(ctx); err != nil {
 		return nil, err
 	}
+	machine := thisMachine()
 	fmt.Fprintf(errs, "sending to %s …\n", config.Target.URL)
 	result, err := load.Run(ctx, config)
 	if err != nil {
@@ -81,5 +82,5 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("interrupted after %d requests", result.Sent())
 	}
-	return newReport(o, result, evidence.judge(ctx, result, errs)), nil
+	return newReport(o, machine, result, evidence.judge(ctx, result, errs)), nil
 }

@@ -12,6 +12,7 @@ import (
 func (r *report) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.Load.print(w)
+	r.warn(w)
 	_ = w.Flush()
 	r.Verdict.print(out)
 }
@@ -35,11 +36,14 @@ func (l *loadReport) print(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t\n", dash(o.Status), dash(o.Code), dash(o.Source), o.Count)
 	}
 	fmt.Fprintln(w)
-	l.warn(w)
 }
 
 // warn says what makes the numbers doubtful.
-func (l *loadReport) warn(w io.Writer) {
+func (r *report) warn(w io.Writer) {
+	l := &r.Load
+	if r.Machine.LoadAverage > float64(r.Machine.CPUs) {
+		fmt.Fprintf(w, "! this machine was busy before the run: load average %.1f on %d CPUs\n", r.Machine.LoadAverage, r.Machine.CPUs)
+	}
 	if l.Late*100 > l.Sent {
 		fmt.Fprintf(w, "! %d of %d requests started more than 1 ms late (worst %s ms): all connections were busy, or this machine was\n",
 			l.Late, l.Sent, millis(l.LateMost))

@@ -5,28 +5,37 @@ import "time"
 // UndersellGrace is how long a unit may be unsold in the database and not yet be on offer.
 const UndersellGrace = 2 * time.Second
 
-// CheckI2Cache: at rest, Redis's free equals what the database lets it sell, and its out is what its open entries add up to. A SKU
-// that Redis has not loaded is not compared: it sells nothing there.
+// CheckI2Cache: at rest, Redis's free equals what the database lets it sell. A SKU that Redis has not loaded is not compared: it
+// sells nothing there.
 func CheckI2Cache(s *Snapshot) []Violation {
 	f := findings{invariant: 2}
-	skus, out := s.skusByName(), map[string]int64{}
+	skus := s.skusByName()
+	for i := range s.Registers {
+		r := &s.Registers[i]
+		k := skus[r.SKU]
+		switch {
+		case !r.Loaded:
+		case k == nil:
+			f.add(r.SKU, ID{}, "Redis has base %d, out %d of a SKU that the database does not know", r.Base, r.Out)
+		case r.Free() != k.Sellable():
+			f.add(r.SKU, ID{}, "Redis is free to sell base %d − out %d = %d, the database lets it sell %d (ver %d in Redis, %d in the database)",
+				r.Base, r.Out, r.Free(), k.Sellable(), r.Ver, k.Ver)
+		}
+	}
+	return f.list
+}
+
+// CheckI2Out: at rest, a SKU's out is what its open entries add up to.
+func CheckI2Out(s *Snapshot) []Violation {
+	f := findings{invariant: 2}
+	out := map[string]int64{}
 	for i := range s.Open {
 		for _, l := range s.Open[i].Lines {
 			out[l.SKU] += l.Qty
 		}
 	}
 	for i := range s.Registers {
-		r := &s.Registers[i]
-		if !r.Loaded {
-			continue
-		}
-		if k := skus[r.SKU]; k == nil {
-			f.add(r.SKU, ID{}, "Redis has base %d, out %d of a SKU that the database does not know", r.Base, r.Out)
-		} else if r.Free() != k.Sellable() {
-			f.add(r.SKU, ID{}, "Redis is free to sell base %d − out %d = %d, the database lets it sell %d (ver %d in Redis, %d in the database)",
-				r.Base, r.Out, r.Free(), k.Sellable(), r.Ver, k.Ver)
-		}
-		if r.Out != out[r.SKU] {
+		if r := &s.Registers[i]; r.Loaded && r.Out != out[r.SKU] {
 			f.add(r.SKU, ID{}, "out is %d, the open entries add up to %d", r.Out, out[r.SKU])
 		}
 	}

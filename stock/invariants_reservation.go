@@ -58,8 +58,8 @@ func (f *findings) rowsAgainst(s *Snapshot, sku string, net map[ID]int64) {
 	}
 }
 
-// CheckI3AtRest: an accepted reservation does not outlive its time, and no pre-deducted try its deadline.
-func CheckI3AtRest(s *Snapshot) []Violation {
+// CheckI3Expiry: at rest, an accepted reservation does not outlive its time.
+func CheckI3Expiry(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
 	for i := range s.Reservations {
 		r := &s.Reservations[i]
@@ -70,9 +70,14 @@ func CheckI3AtRest(s *Snapshot) []Violation {
 			f.add(r.firstSKU(), r.ID, "held %s past its end at %s", late, r.ExpiresAt.Format(time.RFC3339))
 		}
 	}
+	return f.list
+}
+
+// CheckI3Open: at rest, no pre-deducted try outlives its deadline: the sweeper has settled or ended it.
+func CheckI3Open(s *Snapshot) []Violation {
+	f := findings{invariant: 3}
 	for i := range s.Open {
-		e := &s.Open[i]
-		if e.Overdue > RestGrace {
+		if e := &s.Open[i]; e.Overdue > RestGrace {
 			f.add(e.firstSKU(), e.ID, "try %s is open in Redis %s past its deadline", e.Try, e.Overdue)
 		}
 	}

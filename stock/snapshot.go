@@ -47,16 +47,17 @@ const (
 	PartSKUs         Parts = 1 << iota // SKUs, without their ledgers
 	PartLedger                         // SKUs[].Ledger, whole from seq 1
 	PartReservations                   // Reservations: every row with a line of one of the SKUs
-	PartCache                          // Registers of the SKUs and Open entries
+	PartCache                          // Registers of the SKUs
 	PartOrders                         // Orders: the backend's whole record of the SKUs
 	PartReplies                        // Replies: what clients were told
 	PartLimits                         // Limits and Takes
 	PartGauges                         // Gauges
 	PartShown                          // ShownUnknown
+	PartOpen                           // Open: every open entry of the SKUs
 )
 
 // partNames are in the order of the bits.
-var partNames = [...]string{"stock", "ledger", "reservations", "redis", "orders", "replies", "limits", "gauges", "shown unknowns"}
+var partNames = [...]string{"stock", "ledger", "reservations", "redis", "orders", "replies", "limits", "gauges", "shown unknowns", "open entries"}
 
 // Names lists the parts, for people.
 func (p Parts) Names() []string {
