@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stockgate/stockgate/config"
 )
 
 // docs/http.md lists every code of package stock with its status, and no other.
@@ -64,6 +66,96 @@ func TestControlCallsAreThoseOfTheCode(t *testing.T) {
 	for call := range served {
 		if !listed[call] {
 			t.Errorf("docs/http.md does not list %s", call)
+		}
+	}
+}
+
+// The README's configuration is valid, is served, and runs as it is written.
+func TestTheReadmesConfigurationIsServed(t *testing.T) {
+	t.Parallel()
+	examples := readPage(t, "README.md").blocks("yaml")
+	if len(examples) != 1 {
+		t.Fatalf("the README has %d blocks of YAML, want 1", len(examples))
+	}
+	here := config.Options{
+		LookupEnv: func(string) (string, bool) { return "postgres://shop@127.0.0.1/shop", true },
+		ReadFile:  func(string) ([]byte, error) { return []byte("0123456789abcdef"), nil },
+	}
+	cfg, err := config.Parse("README.md", []byte(examples[0].text), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(config.Refusals(cfg), config.Warnings(cfg)...) {
+		t.Errorf("%s", p)
+	}
+}
+
+// Configuration keys that pages name are in docs/configuration.md. Those with a star stand for several.
+func TestNamedSettingsExist(t *testing.T) {
+	t.Parallel()
+	known := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^(?:\\| |## )`([^`]+)`").FindAllStringSubmatch(read(t, "docs/configuration.md"), -1) {
+		for key := m[1]; key != ""; key = key[:max(0, strings.LastIndexAny(key, ".["))] {
+			known[key] = true
+		}
+	}
+	section := regexp.MustCompile(`^(server|control|redis|database|breaker|fallback|limits|hotspot|defaults|skus|activities|upstreams|` +
+		`routes|answers|check|reconcile|events|retention|log)[.\[][^*\s]+$`)
+	named := regexp.MustCompile(`^(upstreams)\.[a-z]+\.`)
+	found := 0
+	for _, p := range pages(t) {
+		for _, word := range p.inlineCode() {
+			if !section.MatchString(word) || strings.Contains(word, ".go") {
+				continue
+			}
+			found++
+			if key := named.ReplaceAllString(strings.ReplaceAll(word, "<sku>", "<name>"), "$1.<name>."); !known[key] {
+				t.Errorf("%s names the setting %s, which is not in docs/configuration.md", p.name, word)
+			}
+		}
+	}
+	if found < 30 {
+		t.Errorf("found only %d settings: is the pattern still right?", found)
+	}
+}
+
+// The jobs of docs/architecture.md are those that the code runs.
+func TestJobsAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	run := map[string]bool{}
+	for name, file := range code(t).files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			if f, ok := call.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "New" {
+				if pkg, ok := f.X.(*ast.Ident); ok && pkg.Name == "loop" {
+					job, _ := literal(call.Args[0])
+					run[job] = true
+				}
+			}
+			return true
+		})
+	}
+	_, rest, _ := strings.Cut(readPage(t, "docs/architecture.md").text, "\n## Jobs\n")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z_]+) \|`).FindAllStringSubmatch(section, -1) {
+		if m[1] == "job" {
+			continue
+		}
+		listed[m[1]] = true
+		if !run[m[1]] {
+			t.Errorf("docs/architecture.md lists the job %s, the code runs none of that name", m[1])
+		}
+	}
+	for job := range run {
+		if !listed[job] {
+			t.Errorf("docs/architecture.md does not list the job %s", job)
 		}
 	}
 }
