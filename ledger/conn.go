@@ -83,6 +83,20 @@ func (c *conn) sets(query string, args []any, each []func(*sql.Rows) error) erro
 	return errors.Join(rows.Err(), rows.Close())
 }
 
+// patient lets statements of this call take long: only ctx bounds them.
+func (c *conn) patient() {
+	until, bounded := c.ctx.Deadline()
+	if bounded {
+		until = until.Add(deadlineGrace)
+	}
+	_ = c.sql.Raw(func(dc any) error {
+		if pg, ok := dc.(*pgConn); ok {
+			pg.wire.allow(until, migrationQuiet)
+		}
+		return nil
+	})
+}
+
 // rollback ends the transaction. A connection on which that fails is not used again.
 func (c *conn) rollback() {
 	if c.broken {

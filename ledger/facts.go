@@ -41,19 +41,16 @@ func scanInfo(rows *sql.Rows) (SKUInfo, error) {
 func (s *Store) infos(ctx context.Context, tail string, args ...any) ([]SKUInfo, error) {
 	var infos []SKUInfo
 	err := s.read(ctx, func(c *conn) error {
-		err := c.rows(s.d.expand(infoQuery+tail), args, func(rows *sql.Rows) error {
+		epochs, err := s.epochs(c) // first: see facts
+		if err != nil {
+			return err
+		}
+		return c.rows(s.d.expand(infoQuery+tail), args, func(rows *sql.Rows) error {
 			i, err := scanInfo(rows)
+			i.Epoch = epochs[stock.Partition(i.SKU, s.cfg.Partitions)]
 			infos = append(infos, i)
 			return err
 		})
-		if err != nil || len(infos) == 0 {
-			return err
-		}
-		epochs, err := s.epochs(c)
-		for n := range infos {
-			infos[n].Epoch = epochs[stock.Partition(infos[n].SKU, s.cfg.Partitions)]
-		}
-		return err
 	})
 	return infos, err
 }
@@ -110,20 +107,20 @@ func (s *Store) Facts(ctx context.Context, skus []string) ([]stock.Fact, error) 
 	return facts, err
 }
 
-// FactsChangedSince is the facts of at most limit SKUs changed at or after since, oldest first, and the since to ask with next. Next
-// lies back by longer than a transaction lasts, because transactions do not commit in the order of their clocks: what was seen is
-// seen again, and facts do not mind. If limit cuts the answer off, next is the last one's time, so the rest comes with the next call.
+// FactsChangedSince is the facts of at most limit SKUs changed at or after since, oldest first, and the since to ask with next. If
+// limit cuts the answer off, next goes on with the last one. If not, next lies back by longer than a transaction lasts, because
+// transactions do not commit in the order of their clocks: what was seen is seen again, and facts do not mind.
 func (s *Store) FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error) {
 	facts, changed, now, err := s.facts(ctx, "WHERE k.updated_at >= {instant $1} ORDER BY k.updated_at LIMIT $2", s.d.instant(since), limit)
 	if err != nil {
 		return nil, since, err
 	}
-	next := now.Add(-s.overlap())
-	if len(facts) == limit && limit > 0 && changed[limit-1].Before(next) {
-		next = changed[limit-1]
+	if len(facts) < limit || limit == 0 {
+		return facts, now.Add(-s.overlap()), nil
 	}
-	if next.Before(since) {
-		next = since
+	next := changed[limit-1]
+	if !next.After(since) {
+		next = since.Add(time.Microsecond) // a whole page of one moment: go on all the same
 	}
 	return facts, next, nil
 }

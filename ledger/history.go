@@ -47,6 +47,7 @@ func (s *Store) Snapshot(ctx context.Context, skus []string) (stock.Snapshot, er
 		return snap, s.executing(err)
 	}
 	defer c.release()
+	c.patient()
 	if err := c.exec(s.d.beginSnapshot()); err != nil {
 		c.rollback()
 		return snap, s.executing(err)

@@ -102,7 +102,7 @@ func (p *plan) complete(found map[stock.ID][]string) {
 	}
 	for i := range p.members {
 		if m := &p.members[i]; m.look {
-			m.skus = sortedSet(found[m.id])
+			m.skus = sortedSet(slices.Clone(found[m.id])) // members of one id share it
 		}
 	}
 }

@@ -28,8 +28,7 @@ type postgres struct {
 	generation atomic.Int64
 	stock      stockNames
 	expander
-	prologue string // begins a transaction, with its time-outs
-	rows     string // queries.rows
+	rows string // queries.rows
 }
 
 // stockNames are the names of the stock table and its columns, quoted.
@@ -47,9 +46,6 @@ func openPostgres(cfg Config) (*postgres, error) {
 	p.db.SetMaxOpenConns(cfg.MaxConnections)
 	p.db.SetMaxIdleConns(cfg.MaxConnections)
 	p.db.SetConnMaxIdleTime(idleTimeMax)
-	p.prologue = fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT now(), set_config('lock_timeout', '%d', true), `+
-		`set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true);`,
-		cfg.LockTimeout.Milliseconds(), cfg.StatementTimeout.Milliseconds(), idleInTransaction.Milliseconds())
 	return p, nil
 }
 
@@ -73,8 +69,14 @@ func (p *postgres) acquire(ctx context.Context, _ bool) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline, _ := ctx.Deadline()
-	err = c.Raw(func(dc any) error { return dc.(*pgConn).wire.SetDeadline(deadline) })
+	until, bounded := ctx.Deadline()
+	if bounded {
+		until = until.Add(deadlineGrace)
+	}
+	err = c.Raw(func(dc any) error {
+		dc.(*pgConn).wire.allow(until, p.cfg.StatementTimeout+wireGrace)
+		return nil
+	})
 	if err != nil {
 		_ = c.Close()
 		return nil, err
@@ -82,8 +84,33 @@ func (p *postgres) acquire(ctx context.Context, _ bool) (*conn, error) {
 	return &conn{ctx: ctx, sql: c}, nil
 }
 
+// A statement ends by the server's own time-out at the call's deadline. If the server has not answered this much later, the
+// connection is cut. Without the grace every late call would cost a connection.
+const deadlineGrace = 25 * time.Millisecond
+
+// begin is one message. It says READ COMMITTED and leaves READ WRITE to the server: one that was made read-only after a failover must
+// stay so for us.
+func (p *postgres) begin(ctx context.Context) string {
+	statement := p.cfg.StatementTimeout
+	if deadline, bounded := ctx.Deadline(); bounded {
+		statement = min(statement, max(time.Until(deadline), time.Millisecond))
+	}
+	return fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT now(), set_config('lock_timeout', '%d', true), `+
+		`set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true);`,
+		p.cfg.LockTimeout.Milliseconds(), statement.Milliseconds(), idleInTransaction.Milliseconds())
+}
+
+// ping fails on a server that cannot be written to: it is of no use.
+func (p *postgres) ping(c *conn) error {
+	var readOnly bool
+	if err := c.row("SELECT current_setting('transaction_read_only') = 'on'", nil, &readOnly); err != nil || !readOnly {
+		return err
+	}
+	p.generation.Add(1)
+	return &failure{class: stock.ErrUnavailable, err: errors.New("the server is read-only")}
+}
+
 func (p *postgres) session(c *conn) session { return &postgresSession{p: p, c: c} }
-func (p *postgres) begin() string           { return p.prologue }
 func (p *postgres) close() error            { return p.db.Close() }
 func (p *postgres) list(items []string) any { return textArray(items) }
 func (p *postgres) instant(t time.Time) any { return t }

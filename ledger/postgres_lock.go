@@ -25,6 +25,7 @@ type postgresSession struct {
 	p      *postgres
 	c      *conn
 	script script
+	now    instant
 }
 
 // script collects statements that go to the server in one message.
@@ -55,18 +56,16 @@ func (s *script) send(c *conn) error {
 
 func (s *postgresSession) lock(req lockRequest) (lockReply, error) {
 	reply := lockReply{stocks: map[string]stockRow{}}
-	var now instant
-	s.script.text.WriteString(s.p.prologue + "\n")
+	s.script.text.WriteString(s.p.begin(s.c.ctx) + "\n")
 	s.script.each = append(s.script.each, func(rows *sql.Rows) error {
 		var ignored [3]sql.RawBytes
-		return rows.Scan(&now, &ignored[0], &ignored[1], &ignored[2])
+		return rows.Scan(&s.now, &ignored[0], &ignored[1], &ignored[2])
 	})
-	if len(req.skus)+len(req.lookups) > 0 {
-		s.lockStock(req, &reply)
+	if len(req.skus)+len(req.lookups) == 0 {
+		return reply, nil // BEGIN goes with what read asks
 	}
-	err := s.script.send(s.c)
-	reply.now = now.Time
-	return reply, err
+	s.lockStock(req, &reply)
+	return reply, s.script.send(s.c)
 }
 
 func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
@@ -161,6 +160,7 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 			return err
 		}
 	}
+	h.now = s.now.Time
 	if found && !req.full {
 		s.readRows(req.ids, h)
 		return s.script.send(s.c)

@@ -44,7 +44,7 @@ func (s *Store) join(c *conn) (Meta, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return Meta{}, err
 	}
-	err := c.exec(s.d.expand(`INSERT INTO {meta} (deployment, partitions, prefix) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`),
+	err := c.exec(s.d.expand(`INSERT INTO {meta} (one, deployment, partitions, prefix) VALUES (true, $1, $2, $3) ON CONFLICT DO NOTHING`),
 		hex.EncodeToString(id[:]), s.cfg.Partitions, s.cfg.Prefix)
 	if err != nil {
 		return Meta{}, err

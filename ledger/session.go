@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"time"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -12,7 +11,7 @@ type session interface {
 	// lock begins the transaction, makes missing stock rows for create, looks up the lines of ids and locks the stock rows of skus
 	// and of those lines, by SKU bytes. With wait, rows that others have locked are waited for, otherwise they come back as busy.
 	lock(req lockRequest) (lockReply, error)
-	// read locks sku_state and reservations, and reads everything that deciding needs into h.
+	// read locks sku_state and reservations, and reads everything that deciding needs into h, also the clock of the transaction.
 	read(req readRequest, h *held) error
 	// write writes what has changed in h.
 	write(h *held) error
@@ -25,7 +24,6 @@ type lockRequest struct {
 }
 
 type lockReply struct {
-	now    time.Time
 	stocks map[string]stockRow   // the stock rows that are locked
 	busy   map[string]bool       // SKUs whose stock rows others have locked
 	lines  map[stock.ID][]string // SKUs of the lines of those ids that have any; nil if none were asked for
@@ -122,7 +120,7 @@ func (t *transaction) run(wait bool) error {
 }
 
 func (t *transaction) read(reply lockReply) error {
-	t.h = &held{now: reply.now, forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
+	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
 		rows: map[stock.ID]*rowState{}, ops: map[opKey]bool{}, epochs: map[int]int64{}}
 	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, full: !t.p.onlyNew()}
 	req.partitions = partitionsOf(req.skus, t.s.cfg.Partitions)

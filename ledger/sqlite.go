@@ -83,8 +83,14 @@ func (l *sqlite) acquire(ctx context.Context, write bool) (*conn, error) {
 	return &conn{ctx: ctx, sql: c}, nil
 }
 
-func (l *sqlite) session(c *conn) session { return &sqliteSession{l: l, c: c} }
-func (l *sqlite) begin() string           { return "BEGIN IMMEDIATE" }
+func (l *sqlite) session(c *conn) session      { return &sqliteSession{l: l, c: c} }
+func (l *sqlite) begin(context.Context) string { return "BEGIN IMMEDIATE" }
+
+func (l *sqlite) ping(c *conn) error {
+	var one int
+	return c.row("SELECT 1", nil, &one)
+}
+
 func (l *sqlite) close() error            { return errors.Join(l.writer.Close(), l.reader.Close()) }
 func (l *sqlite) instant(t time.Time) any { return t.UnixMicro() }
 

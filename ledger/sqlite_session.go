@@ -11,16 +11,17 @@ import (
 // sqliteSession is one transaction of Exec on SQLite. BEGIN IMMEDIATE locks the whole file, so nothing is ever busy and the order of
 // locks does not matter; statements cost no round trips, so rows are written one by one.
 type sqliteSession struct {
-	l *sqlite
-	c *conn
+	l   *sqlite
+	c   *conn
+	now time.Time
 }
 
 func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 	reply := lockReply{stocks: map[string]stockRow{}}
-	if err := s.c.exec(s.l.begin()); err != nil {
+	if err := s.c.exec(s.l.begin(s.c.ctx)); err != nil {
 		return reply, err
 	}
-	reply.now = time.Now().UTC().Truncate(time.Microsecond)
+	s.now = time.Now().UTC().Truncate(time.Microsecond)
 	for _, sku := range req.create {
 		if err := s.c.exec(s.l.expand(`INSERT INTO {stock} ({stock.sku}, {stock.available}) VALUES ($1, 0) ON CONFLICT DO NOTHING`), sku); err != nil {
 			return reply, err
@@ -47,6 +48,7 @@ func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 }
 
 func (s *sqliteSession) read(req readRequest, h *held) error {
+	h.now = s.now
 	err := s.c.rows(s.l.expand(`SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating
 		FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
 	if err != nil {

@@ -21,7 +21,7 @@ type dialect interface {
 	// session makes a connection one transaction of Exec.
 	session(c *conn) session
 	// begin is the SQL that begins a transaction with its time-outs.
-	begin() string
+	begin(ctx context.Context) string
 	// beginSnapshot is the SQL that begins a transaction that only reads, all of it as of one moment.
 	beginSnapshot() string
 	// expand replaces the marks of a query: see queries.
@@ -36,6 +36,8 @@ type dialect interface {
 	refused(err error) bool
 	// migrate brings the tables up to date.
 	migrate(ctx context.Context) error
+	// ping fails unless the database can be written to.
+	ping(c *conn) error
 	// checkStock says what is wrong with the stock table.
 	checkStock(ctx context.Context, c *conn, t StockTable) error
 	close() error
@@ -84,12 +86,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Ping reports whether the database answers.
+// Ping reports whether the database answers and takes writes.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.read(ctx, func(c *conn) error {
-		var one int
-		return c.row("SELECT 1", nil, &one)
-	})
+	return s.read(ctx, s.d.ping)
 }
 
 // read runs fn on a connection, outside of a transaction: each statement sees what was committed before it.
@@ -109,7 +108,7 @@ func (s *Store) inTx(ctx context.Context, fn func(c *conn) error) error {
 		return s.executing(err)
 	}
 	defer c.release()
-	if err := c.exec(s.d.begin()); err != nil {
+	if err := c.exec(s.d.begin(ctx)); err != nil {
 		c.rollback()
 		return s.executing(err)
 	}

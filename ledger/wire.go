@@ -17,10 +17,10 @@ import (
 // that comes late is never taken for that of the next statement.
 type wire struct {
 	net.Conn
-	quiet  time.Duration
 	broken atomic.Bool
 
 	mu    sync.Mutex
+	quiet time.Duration
 	until time.Time // deadline of the call, zero: none
 }
 
@@ -42,7 +42,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, w.note(err)
 }
 
-// SetDeadline is the deadline of the current call: lib/pq sets that of connecting, the store that of its calls.
+// SetDeadline is the deadline of connecting, which lib/pq sets.
 func (w *wire) SetDeadline(t time.Time) error {
 	w.mu.Lock()
 	w.until = t
@@ -50,14 +50,21 @@ func (w *wire) SetDeadline(t time.Time) error {
 	return nil
 }
 
+// allow sets the patience for one call: until, zero for none, and quiet.
+func (w *wire) allow(until time.Time, quiet time.Duration) {
+	w.mu.Lock()
+	w.until, w.quiet = until, quiet
+	w.mu.Unlock()
+}
+
 func (w *wire) arm(set func(time.Time) error) error {
 	if w.broken.Load() {
 		return net.ErrClosed
 	}
 	w.mu.Lock()
-	limit := w.until
+	limit, quiet := w.until, time.Now().Add(w.quiet)
 	w.mu.Unlock()
-	if quiet := time.Now().Add(w.quiet); limit.IsZero() || quiet.Before(limit) {
+	if limit.IsZero() || quiet.Before(limit) {
 		limit = quiet
 	}
 	return w.note(set(limit))

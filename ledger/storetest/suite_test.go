@@ -2,12 +2,13 @@ package storetest
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
@@ -20,6 +21,42 @@ var suite = []struct {
 	run  func(*testing.T, *env)
 }{
 	{"SettleTakesAndTells", caseSettle},
+	{"C001_TheCountNeverDriftsBelowZero", caseC001},
+	{"C001_AllOrNothingAtTheEdge", caseC001Edge},
+	{"C006_CorruptStockIsNotSoldOut", caseC006},
+	{"C007_LargeIdsAndCountsAreExact", caseC007},
+	{"C008_OddQuantitiesAreRefused", caseC008},
+	{"C034_CartsInAnyOrderNeverDeadlock", caseC034},
+	{"C039_CountsOfRowsAreRight", caseC039},
+	{"C041_TheLastUnitIsSoldOnce", caseC041},
+	{"C042_OneIDSettlesOnce", caseC042},
+	{"C044_OtherLinesUnderAUsedID", caseC044},
+	{"C046_WhatIsKeptOfFailures", caseC046},
+	{"C050_RepeatsAndReorderingsEndAlike", caseC050},
+	{"C052_AUnitComesBackOnce", caseC052},
+	{"C056_APaidOrderStaysPaid", caseC056},
+	{"TriesAndTombstones", caseTries},
+	{"BookKeepsTheFirstAnswer", caseBook},
+	{"AConfirmThatOvertakesTheBooking", caseOvertaken},
+	{"OwnersReleaseWithoutARow", caseUnborn},
+	{"TwoTransitionsInOneBatch", caseInOneBatch},
+	{"ExpiryIsByTheDatabasesClock", caseExpire},
+	{"SweepByTheRow", caseSweep},
+	{"StockOps", caseStockOps},
+	{"StockOpsAreSafeToRepeat", caseOpIDs},
+	{"ExternalChangesAreWrittenDown", caseExternal},
+	{"ABadMemberIsNamed", caseBadMember},
+	{"FactsFollowVer", caseFacts},
+	{"FactsChangedSince", caseFactsSince},
+	{"ListStockPages", caseList},
+	{"RecentPages", caseRecent},
+	{"AnswersAreForgotten", caseForget},
+	{"LeasesAndFencing", caseLeases},
+	{"EpochsRise", caseEpochs},
+	{"Heartbeats", caseBeat},
+	{"C038_ReplicasMigrateAtOnce", caseMigrate},
+	{"ADeploymentKeepsItsPartitions", casePrepare},
+	{"OwnersWhoAreGone", caseOwner},
 }
 
 func TestPostgres(t *testing.T) {
@@ -28,7 +65,7 @@ func TestPostgres(t *testing.T) {
 	for _, c := range suite {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(t, newEnv(t, ledger.Config{Driver: ledger.DriverPostgres, DSN: pg.Database()}))
+			c.run(t, newEnv(t, ledger.DriverPostgres, pg.Database))
 		})
 	}
 }
@@ -38,7 +75,7 @@ func TestSQLite(t *testing.T) {
 	for _, c := range suite {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			c.run(t, newEnv(t, ledger.Config{Driver: ledger.DriverSQLite, DSN: filepath.Join(t.TempDir(), "stock.db")}))
+			c.run(t, newEnv(t, ledger.DriverSQLite, func() string { return filepath.Join(t.TempDir(), "stock.db") }))
 		})
 	}
 }
@@ -46,14 +83,14 @@ func TestSQLite(t *testing.T) {
 // env is a store on a database of its own.
 type env struct {
 	*ledger.Store
-	t   *testing.T
-	cfg ledger.Config
+	t       *testing.T
+	cfg     ledger.Config
+	another func() string // DSN of another, empty database
 }
 
-func newEnv(t *testing.T, cfg ledger.Config) *env {
+func newEnv(t *testing.T, driver string, database func() string) *env {
 	t.Helper()
-	cfg.Prefix = "stockgate"
-	e := &env{t: t, cfg: cfg}
+	e := &env{t: t, another: database, cfg: ledger.Config{Driver: driver, DSN: database(), Prefix: "stockgate", MaxConnections: 4}}
 	e.Store = e.open()
 	e.must(e.Migrate(t.Context()))
 	_, err := e.Prepare(t.Context())
@@ -78,20 +115,99 @@ func (e *env) must(err error) {
 }
 
 // exec runs ops in one transaction, repeated while the store says so.
-func (e *env) exec(ops ...*stock.Op) []*stock.Op {
+func (e *env) exec(ops ...*stock.Op) {
 	e.t.Helper()
-	for {
-		locked, err := e.Exec(context.Background(), ops, true)
-		if ledger.Retryable(err) {
+	e.execOn(e.Store, ops...)
+}
+
+func (e *env) execOn(s *ledger.Store, ops ...*stock.Op) {
+	e.t.Helper()
+	for patience := 100; len(ops) > 0; patience-- {
+		locked, err := s.Exec(context.Background(), ops, true)
+		if ledger.Retryable(err) && patience > 0 {
 			continue
 		}
-		e.must(err)
-		if len(locked) > 0 {
-			ops = locked
-			continue
+		if len(locked) > 0 && patience == 0 {
+			err = fmt.Errorf("%d ops are locked for ever", len(locked))
 		}
-		return ops
+		if err != nil {
+			e.t.Error(err)
+			return
+		}
+		ops = locked
 	}
+}
+
+// refused: the batch is a bad member's fault, and nothing of it was done.
+func (e *env) refused(ops ...*stock.Op) {
+	e.t.Helper()
+	_, err := e.Exec(context.Background(), ops, true)
+	if !ledger.BadMember(err) || !errors.Is(err, stock.ErrNotExecuted) || ledger.Retryable(err) {
+		e.t.Errorf("error %v, want one of a bad member", err)
+	}
+}
+
+// parallel runs fn in n goroutines, each with a replica of its own where the database allows more than one process.
+func (e *env) parallel(n int, fn func(s *ledger.Store, n int)) {
+	e.t.Helper()
+	var wg sync.WaitGroup
+	for i := range n {
+		s := e.Store
+		if e.cfg.Driver == ledger.DriverPostgres && i > 0 {
+			s = e.open()
+		}
+		wg.Go(func() { fn(s, i) })
+	}
+	wg.Wait()
+	if e.t.Failed() {
+		e.t.FailNow()
+	}
+}
+
+// find is the row of a reservation, nil if there is none.
+func (e *env) find(r *stock.Reservation) *stock.Row {
+	e.t.Helper()
+	found, err := e.Find(context.Background(), []stock.ID{r.ID})
+	e.must(err)
+	return found[r.ID]
+}
+
+// history is a SKU's whole ledger.
+func (e *env) history(sku string) []stock.LedgerRow {
+	e.t.Helper()
+	rows, err := e.LedgerOf(context.Background(), sku, 0, 100000)
+	e.must(err)
+	return rows
+}
+
+// db is the database without the store: what the shop, or an operator, does to it.
+func (e *env) db() *sql.DB {
+	e.t.Helper()
+	db, err := sql.Open(e.cfg.Driver, e.cfg.DSN)
+	e.must(err)
+	e.t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// sql runs a statement beside the store; {stock} is stockgate's own stock table.
+func (e *env) sql(statement string) {
+	e.t.Helper()
+	_, err := e.db().Exec(strings.ReplaceAll(statement, "{stock}", e.pick("stockgate.stock", "stockgate_stock")))
+	e.must(err)
+}
+
+func (e *env) pick(postgres, sqlite string) string {
+	if e.cfg.Driver == ledger.DriverPostgres {
+		return postgres
+	}
+	return sqlite
+}
+
+// fresh moves to a database without tables.
+func (e *env) fresh() {
+	e.t.Helper()
+	e.cfg.DSN = e.another()
+	e.Store = e.open()
 }
 
 func (e *env) set(sku string, n int64) {
@@ -128,60 +244,3 @@ func (e *env) info(sku string) ledger.SKUInfo {
 	}
 	return info
 }
-
-// wish is a reservation of lines "sku", qty, "sku", qty …
-func wish(lines ...any) *stock.Reservation {
-	var list []stock.Line
-	for i := 0; i < len(lines); i += 2 {
-		list = append(list, stock.Line{SKU: lines[i].(string), Qty: int64(lines[i+1].(int))})
-	}
-	merged, err := stock.MergeLines(list)
-	if err != nil {
-		panic(err)
-	}
-	r := &stock.Reservation{Fingerprint: stock.Fingerprint(merged), Lines: merged, Hold: time.Minute, Owner: "gw-1", Route: "place-order",
-		User: "u1", Keyed: true}
-	for i := range r.ID {
-		r.ID[i] = byte(rand.Uint32())
-	}
-	r.Try = stock.Try(rand.Uint64() | 1)
-	return r
-}
-
-// again is the same wish under another try.
-func again(r *stock.Reservation) *stock.Reservation {
-	c := *r
-	c.Try = stock.Try(rand.Uint64() | 1)
-	return &c
-}
-
-func settle(r *stock.Reservation) *stock.Op { return &stock.Op{Kind: stock.OpSettle, Reservation: r} }
-
-func caseSettle(t *testing.T, e *env) {
-	e.set("sku-1", 10)
-	r := wish("sku-1", 3)
-	op := settle(r)
-	before := time.Now()
-	e.exec(op)
-	e.verdict(op, stock.VerdictDone)
-	if got := op.Result.ForwardBy.Sub(before); got < 2*time.Second-time.Millisecond || got > 4*time.Second {
-		t.Errorf("forward_by is %s from now", got)
-	}
-	if len(op.Result.Facts) != 1 || op.Result.Facts[0].Available != 7 || op.Result.Facts[0].Ver != 2 {
-		t.Errorf("facts %+v", op.Result.Facts)
-	}
-	found, err := e.Find(t.Context(), []stock.ID{r.ID})
-	e.must(err)
-	row := found[r.ID]
-	if row == nil || row.State != stock.StateHeld || row.Lines[0] != r.Lines[0] || row.Try != r.Try || row.Fingerprint != r.Fingerprint ||
-		row.Owner != r.Owner || row.Hold != r.Hold || !row.ExpiresAt.Equal(op.Result.ExpiresAt) || row.Transition != 1 {
-		t.Errorf("row %+v", row)
-	}
-	if i := e.info("sku-1"); i.Available != 7 || i.Held != 3 || i.StockIn != 10 {
-		t.Errorf("info %+v", i)
-	}
-	e.sound()
-}
-
-var _ = errors.Is
-var _ = fmt.Sprint

@@ -146,7 +146,7 @@ CREATE TABLE stockgate.compensation (
 
 -- meta: one row, written by the first gateway that prepares the database.
 CREATE TABLE stockgate.meta (
-    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    one        boolean PRIMARY KEY CHECK (one),
     deployment text NOT NULL,
     partitions integer NOT NULL,
     prefix     text NOT NULL

@@ -146,7 +146,7 @@ CREATE TABLE stockgate_compensation (
 
 -- meta: one row, written by the first gateway that prepares the database.
 CREATE TABLE stockgate_meta (
-    one        INTEGER PRIMARY KEY DEFAULT 1 CHECK (one = 1),
+    one        INTEGER PRIMARY KEY CHECK (one = 1),
     deployment TEXT NOT NULL,
     partitions INTEGER NOT NULL,
     prefix     TEXT NOT NULL
