@@ -15,23 +15,25 @@ import (
 )
 
 var (
-	testName    = regexp.MustCompile(`^Test[A-Z][A-Za-z0-9_]*$`)
+	testName    = regexp.MustCompile(`^(Test[A-Z][A-Za-z0-9_]*)(?:/(\S+))?$`)
 	functionRef = regexp.MustCompile(`^([a-z][a-z0-9_/]*\.go):([A-Za-z][A-Za-z0-9_]*)$`)
 	fileRef     = regexp.MustCompile(`\b(?:bench|config|fallback|filters|gateway|internal|ledger|luascripts|stock)/[a-z0-9_/]+\.(?:go|lua|sql|md)\b`)
 )
 
-// A test that a page names exists.
+// A test that a page names exists, and so does a subtest in the form Test/subtest.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
 	tests := code(t).tests()
 	named := map[string]int{}
 	for _, p := range pages(t) {
 		for _, word := range p.inlineCode() {
-			if !testName.MatchString(word) || word == "TestMain" {
+			m := testName.FindStringSubmatch(word)
+			if m == nil || word == "TestMain" {
 				continue
 			}
 			named[p.name]++
-			if tests[word] == "" {
+			file := tests[m[1]]
+			if file == "" || m[2] != "" && !code(t).names(path.Dir(file), m[2]) {
 				t.Errorf("%s names %s, there is no such test", p.name, word)
 			}
 		}

@@ -154,6 +154,24 @@ func (s *source) tests() map[string]string {
 	return found
 }
 
+// names reports whether a test file of the folder has the text of a subtest, in which go test writes blanks as underscores.
+func (s *source) names(folder, subtest string) bool {
+	found := false
+	for name, file := range s.files {
+		if path.Dir(name) != folder || !strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok {
+				text, isText := literal(e)
+				found = found || isText && strings.ReplaceAll(text, " ", "_") == subtest
+			}
+			return !found
+		})
+	}
+	return found
+}
+
 var (
 	fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 	inline = regexp.MustCompile("`([^`\n]+)`")
