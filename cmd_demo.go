@@ -50,9 +50,10 @@ func serveDemo(ctx context.Context, out io.Writer) error {
 func (a *app) welcome(ctx context.Context, out io.Writer) error {
 	op := &stock.Op{Kind: stock.OpSet, Class: stock.ClassPrededuct, SKU: config.DemoSKU, Available: config.DemoStock, Reason: "demo",
 		Deadline: time.Now().Add(10 * time.Second)}
-	if err := (controlDeducter{a}).Do(ctx, op); err != nil {
+	if err := a.deducter.Do(ctx, op); err != nil {
 		return fmt.Errorf("stock of the demo: %w", err)
 	}
+	a.committed(op)
 	a.log.Debug("demo stock is in", zap.Int64("available", config.DemoStock))
 	_, err := fmt.Fprintf(out, `
 stockgate demo: %d units of %s are for sale. Everything is gone when it ends (Ctrl-C).

@@ -54,6 +54,7 @@ func (a *app) run(ctx context.Context) error {
 	jobsCtx, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
 	var jobs sync.WaitGroup
 	a.startJobs(jobsCtx, &jobs)
+	a.learnEpochs(ctx)
 	go func() {
 		if err := core.server.Serve(a.public); err != nil {
 			failed <- fmt.Errorf("public listener: %w", err)
@@ -114,6 +115,23 @@ func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
 	a.deducter.Stop(flush)
 	a.log.Info("ended")
 	return errors.Join(serveErr, bookErr)
+}
+
+// learnEpochs lets a replica that starts beside others use Redis from its first order on. It must not keep a replica from starting:
+// without epochs the database decides.
+func (a *app) learnEpochs(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	select {
+	case <-a.beaten:
+	case <-ctx.Done():
+		return
+	}
+	if a.redis != nil {
+		if _, err := a.redis.wayBack.Learn(ctx); err != nil {
+			a.log.Warn("epochs are not known yet; the database decides until they are", zap.Error(err))
+		}
+	}
 }
 
 // prepare brings the tables up to date and joins the deployment. A database that is not there yet is waited for; one that says no is an

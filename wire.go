@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,7 @@ type app struct {
 	redis    *redisSide // nil: redis.mode none
 	audit    *auditor
 
+	beaten  chan struct{}                   // closed with the first heartbeat
 	ready   atomic.Pointer[core]            // nil until the database was reached
 	onReady func(ctx context.Context) error // nil: nothing more to do
 	control *control.Server
@@ -80,7 +82,8 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw a gateway id: %w", err)
 	}
-	a := &app{cfg: cfg, gatewayID: id.String(), started: time.Now(), registry: prometheus.NewRegistry(), readiness: control.NewReadiness()}
+	a := &app{cfg: cfg, gatewayID: id.String(), started: time.Now(), registry: prometheus.NewRegistry(), readiness: control.NewReadiness(),
+		beaten: make(chan struct{})}
 	a.log = log.With(zap.String("gateway", a.gatewayID[:8]))
 	if a.store, err = ledger.Open(ledgerConfig(cfg)); err != nil {
 		return nil, err
@@ -153,9 +156,11 @@ func (a *app) wireRedis() error {
 }
 
 func (a *app) wireHeartbeat() {
+	first := sync.OnceFunc(func() { close(a.beaten) })
 	a.beat = ledger.NewHeartbeat(a.store, ledger.HeartbeatConfig{Gateway: a.gatewayID, Log: a.log, Stale: a.cfg.ReplicaTimeout.Std() / 2,
 		RedisOK: func() bool { return a.redis == nil || a.redis.wayBack.RedisOK() },
 		Listen: func(p stock.Pulse) {
+			defer first()
 			a.queue.SetReplicas(p.Live)
 			if core := a.readyCore(); core != nil {
 				core.filters.Limits.SetReplicas(p.Live, time.Now())
@@ -167,17 +172,16 @@ func (a *app) wireHeartbeat() {
 }
 
 func (a *app) wireControl() error {
-	deps := control.Deps{Deducter: controlDeducter{a}, Store: a.store, Status: a.status, Readiness: a.readiness,
+	deps := control.Deps{Deducter: a.deducter, Store: a.store, Committed: a.committed, Status: a.status, Readiness: a.readiness,
 		Registry: a.registry, Log: a.log}
 	if a.redis != nil {
-		deps.Cache = controlCache{a.redis.client, a}
+		deps.Cache = a.redis.client
 	}
 	if err := a.registerMetrics(); err != nil {
 		return err
 	}
 	var err error
-	a.control, err = control.New(control.Config{Listen: a.cfg.Control.Listen, Token: a.cfg.Control.Token.Reveal(),
-		ReadToken: a.cfg.Control.ReadToken.Reveal()}, deps)
+	a.control, err = control.New(controlConfig(a.cfg.Control), deps)
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stockgate/stockgate/filters/lane"
 	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
@@ -143,11 +144,15 @@ func gatewayConfig(c *config.Config) gateway.Config {
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
 		AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
 	}
+	if c.Answers.Body == 0 {
+		out.AnswerBodyBytes = -1 // keep none; 0 would mean the default there
+	}
 	for _, n := range c.TrustedProxies {
 		out.TrustedProxies = append(out.TrustedProxies, n.Prefix)
 	}
 	for name, u := range c.Upstreams {
-		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer)}
+		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer),
+			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std()}
 		for _, k := range u.Sign.Keys {
 			up.SignKeys = append(up.SignKeys, gateway.SignKey{ID: k.ID, Secret: []byte(k.Secret.Reveal())})
 		}
@@ -162,6 +167,12 @@ func gatewayConfig(c *config.Config) gateway.Config {
 		out.Routes = append(out.Routes, route)
 	}
 	return out
+}
+
+func controlConfig(c config.Control) control.Config {
+	return control.Config{Listen: c.Listen, Token: c.Token.Reveal(), ReadToken: c.ReadToken.Reveal(), Timeout: c.Timeout.Std(),
+		ImportTimeout: c.ImportTimeout.Std(), RedisTimeout: c.RedisTimeout.Std(), BodyBytes: c.Body.Bytes(),
+		ImportBytes: c.ImportBody.Bytes(), ImportLines: c.ImportLines, MaxInFlight: c.MaxInFlight}
 }
 
 var placeKinds = map[config.SourceKind]gateway.PlaceKind{

@@ -1,38 +1,16 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
-	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
 )
 
-// controlDeducter makes the control side's changes and tells memory and Redis what came of them.
-type controlDeducter struct{ a *app }
-
-// Do implements control.Deducter.
-func (d controlDeducter) Do(ctx context.Context, op *stock.Op) error {
-	if err := d.a.deducter.Do(ctx, op); err != nil {
-		return err
-	}
-	if core := d.a.readyCore(); core != nil {
+// committed tells memory and Redis what came of an op of the control side.
+func (a *app) committed(op *stock.Op) {
+	if core := a.readyCore(); core != nil {
 		core.admitter.Publish(op)
-	}
-	return nil
-}
-
-// controlCache lets the control side look into Redis and correct it.
-type controlCache struct {
-	*luascripts.Client
-	a *app
-}
-
-// Publish implements control.Cache.
-func (c controlCache) Publish(facts []stock.Fact) {
-	if core := c.a.readyCore(); core != nil {
-		core.admitter.Publish(&stock.Op{Result: stock.Result{Facts: facts}})
 	}
 }
 

@@ -84,6 +84,20 @@ type Control struct {
 	Token Secret `yaml:"token" range:"0..4096"`
 	// Bearer token that may look but not change anything. Empty: there is none.
 	ReadToken Secret `yaml:"read_token" range:"0..4096"`
+	// Longest time for one call, its commit included.
+	Timeout Duration `yaml:"timeout" default:"5s" range:"100ms..10m"`
+	// Longest time for an import as a whole.
+	ImportTimeout Duration `yaml:"import_timeout" default:"2m" range:"1s..1h"`
+	// Longest look at Redis for an answer about stock; past it the answer goes without Redis's figures.
+	RedisTimeout Duration `yaml:"redis_timeout" default:"250ms" range:"1ms..10s"`
+	// Largest body of a call that is no import; more is 413 BODY_TOO_LARGE.
+	Body Size `yaml:"body" default:"64KiB" range:"1KiB..16MiB"`
+	// Largest body of an import.
+	ImportBody Size `yaml:"import_body" default:"16MiB" range:"1KiB..1GiB"`
+	// Most lines of an import.
+	ImportLines int `yaml:"import_lines" default:"100000" range:"1..10000000"`
+	// Calls of /v1 worked on at a time; more get 503 QUEUE_FULL.
+	MaxInFlight int `yaml:"max_in_flight" default:"256" range:"1..100000"`
 }
 
 // Check decides without proxying, for Envoy, Gateway API, Traefik and nginx.

@@ -59,7 +59,8 @@ func TestKeysBesideTheExample(t *testing.T) {
 	}
 	var got []string
 	collectUnnamed(c, reflect.TypeFor[Config](), "", &got)
-	want := []string{"server", "redis.pin_run_id", "redis.loads", "limit_keys", "hotspot.shared.burst", "answers.pending"}
+	want := []string{"server", "control.timeout", "control.import_timeout", "control.redis_timeout", "control.body",
+		"control.import_body", "control.import_lines", "control.max_in_flight", "redis.pin_run_id", "redis.loads", "limit_keys", "hotspot.shared.burst", "answers.pending"}
 	for _, key := range got {
 		section, _, _ := strings.Cut(key, ".")
 		known := section == "server"

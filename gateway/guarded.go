@@ -8,6 +8,7 @@ import (
 
 	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/internal/crashpoint"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -60,6 +61,7 @@ func ofRefusal(r *admission.Refusal) *problem {
 func (e *exchange) forward() {
 	begin := time.Now()
 	sent, err := e.send(e.pass.SendBefore)
+	e.giveSlot()
 	e.route.upstream.metrics.observe(sent, err, time.Since(begin))
 	switch {
 	case !sent:
@@ -111,6 +113,7 @@ func (e *exchange) unknown(status int, reason, detail string) {
 
 // answered books a whole reply by its class and gives it to the client.
 func (e *exchange) answered() {
+	crashpoint.Hit(crashpoint.AfterReply)
 	resp := &e.ctx.Response
 	dropListed(&resp.Header)
 	said := cleanReply(&resp.Header)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/stockgate/stockgate/internal/crashpoint"
 )
 
 // upstream is a backend: its connections, and the slots that bound how many requests are there at once.
@@ -121,7 +123,11 @@ func (u *upstream) exchange(m *message, resp *fasthttp.Response) (sent bool, err
 		writeBy = m.before
 	}
 	for {
-		conn, err := u.client.AcquireConn(min(u.dialing, time.Until(writeBy)), false)
+		left := time.Until(writeBy)
+		if left <= 0 { // and a dialer would take it for "no limit"
+			return false, errTooLate
+		}
+		conn, err := u.client.AcquireConn(min(u.dialing, left), false)
 		if err != nil {
 			return false, fmt.Errorf("connect: %w", err)
 		}
@@ -162,6 +168,7 @@ func (u *upstream) transfer(conn net.Conn, inner *backendConn, m *message, resp 
 		}
 		// It may have answered without reading to the end, and closed. The answer is worth more than the error.
 	}
+	crashpoint.Hit(crashpoint.AfterSend)
 	if err := conn.SetDeadline(deadline); err != nil {
 		return transferred{sent: true, err: err}
 	}

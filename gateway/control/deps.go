@@ -27,12 +27,10 @@ type Store interface {
 	Find(ctx context.Context, ids []stock.ID) (map[stock.ID]*stock.Row, error)
 }
 
-// Cache reads and corrects Redis.
+// Cache reads Redis; luascripts.Client is one.
 type Cache interface {
 	// Registers is what Redis holds of the SKUs, in no order; what it does not hold may be missing.
 	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
-	// Publish sends facts to Redis. It never blocks; what is lost is sent again by the tailer.
-	Publish(facts []stock.Fact)
 }
 
 // Deps is what the server is wired to.
@@ -40,6 +38,9 @@ type Deps struct {
 	Deducter Deducter
 	Store    Store
 	Cache    Cache // nil: redis.mode none
+	// Committed is told of every op whose transaction has committed, so that Redis and this process learn what came of it. It must
+	// not block. Nil: nobody is told.
+	Committed func(op *stock.Op)
 	// Status fills everything but the phase. It answers from memory, at once: the dashboard, ?verbose and operators rely on it
 	// while Redis and the database hang.
 	Status    func() api.Status

@@ -150,10 +150,10 @@ func (s *shop) Registers(ctx context.Context, skus []string) ([]stock.Registers,
 	return regs, nil
 }
 
-func (s *shop) Publish(facts []stock.Fact) {
+func (s *shop) committed(op *stock.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.published = append(s.published, slices.Clone(facts)...)
+	s.published = append(s.published, slices.Clone(op.Result.Facts)...)
 }
 
 // executed is a copy of the ops so far.

@@ -128,7 +128,7 @@ func (s *Server) changeStock(r *http.Request, op *stock.Op, body object) (any, e
 	return api.Change{Fact: fact, Op: op.OpID}, nil
 }
 
-// run gives op to the deducter and, once it is committed, publishes its facts. After an error op must not be looked at: it may
+// run gives op to the deducter and, once it is committed, tells of it. After an error op must not be looked at: it may
 // still belong to the deducter.
 func (s *Server) run(ctx context.Context, op *stock.Op) error {
 	op.Class = stock.ClassPrededuct // limited like all that is not forwarded yet, and refused at once while the database is away
@@ -138,8 +138,8 @@ func (s *Server) run(ctx context.Context, op *stock.Op) error {
 	if err := s.deps.Deducter.Do(ctx, op); err != nil {
 		return ofChange(err)
 	}
-	if s.deps.Cache != nil && len(op.Result.Facts) > 0 {
-		s.deps.Cache.Publish(op.Result.Facts)
+	if s.deps.Committed != nil {
+		s.deps.Committed(op)
 	}
 	return nil
 }

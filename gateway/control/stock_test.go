@@ -155,8 +155,8 @@ func TestTheListIsPagedBySKUBytes(t *testing.T) {
 	}
 }
 
-// Facts go to Redis after the commit and only then; the answer does not wait for Redis.
-func TestFactsArePublishedAfterACommitOnly(t *testing.T) {
+// Facts are told after the commit and only then.
+func TestFactsAreToldAfterACommitOnly(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
 	b.do("PUT", "/v1/stock/a", `{"available":3}`)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 
@@ -60,13 +61,20 @@ func TestC049_KilledAtNamedPoints(t *testing.T) {
 func (w *world) crash(t *testing.T, g *gateway, sku, point string) []told {
 	g.start("STOCKGATE_CRASH=" + point)
 	g.awaitReady()
+	w.eventually("partitions open", func() string {
+		_, body := g.get("/v1/status")
+		if strings.Contains(body, `"partitions_open":64`) {
+			return ""
+		}
+		return body
+	})
 	g.setStock(sku, 20)
 	wants := distinct(sku, sku, 30)
 	replies := g.buyAll(wants, 6)
-	if !g.dead() {
+	if !g.died() {
 		t.Errorf("%s: the gateway did not die; answers: %v", point, tally(replies))
 	}
-	g.cmd = nil
+	g.kill()
 	g.start()
 	g.awaitReady()
 	again := g.buyAll(wants, 6)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stockgate/stockgate/internal/testservices"
 )
@@ -132,12 +133,12 @@ func (g *gateway) end(sig syscall.Signal) {
 	g.cmd = nil
 }
 
-// dead reports whether the process has ended by itself.
-func (g *gateway) dead() bool {
+// died waits for the process to end by itself; false: it lives on.
+func (g *gateway) died() bool {
 	select {
 	case <-g.exited:
 		return true
-	default:
+	case <-time.After(10 * time.Second):
 		return false
 	}
 }

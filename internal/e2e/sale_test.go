@@ -77,7 +77,7 @@ func TestC042_OneKeyAHundredTimesOnTheLastUnit(t *testing.T) {
 		g.setStock(sku, 1)
 		same := make([]want, 100)
 		for i := range same {
-			same[i] = want{sku: sku, user: "u", key: "the-key"}
+			same[i] = want{sku: sku, user: "u", key: "key-of-" + sku}
 		}
 		replies := w.sale(same, 100, nil)
 		for _, r := range replies {
