@@ -18,13 +18,16 @@ import (
 
 // serveDemo runs the gateway with everything that it needs inside the process: embedded Redis, SQLite in a temporary folder that goes
 // at the end, and a sample order service.
-func serveDemo(ctx context.Context, out io.Writer) error {
+func serveDemo(ctx context.Context, at config.DemoAddresses, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "stockgate-demo-")
 	if err != nil {
 		return fmt.Errorf("folder of the demo: %w", err)
 	}
 	defer os.RemoveAll(dir)
-	cfg := config.Demo(dir)
+	cfg := config.Demo(dir, at)
+	if problems := config.Validate(cfg); len(problems) > 0 {
+		return problems
+	}
 	log, err := newLogger(cfg.Log)
 	if err != nil {
 		return err
@@ -33,11 +36,11 @@ func serveDemo(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	orders, err := net.Listen("tcp", config.DemoOrders)
+	orders, err := net.Listen("tcp", at.Orders)
 	if err != nil {
 		return errors.Join(fmt.Errorf("sample order service: %w", err), a.public.Close(), a.private.Close())
 	}
-	a.onReady = func(ctx context.Context) error { return a.welcome(ctx, out) }
+	a.onReady = func(ctx context.Context) error { return a.welcome(ctx, at, out) }
 	ordersCtx, stopOrders := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() { served <- orderservice.New(orderservice.Config{Unique: true}).Serve(ordersCtx, orders) }()
@@ -47,7 +50,7 @@ func serveDemo(ctx context.Context, out io.Writer) error {
 }
 
 // welcome puts the demo's stock in and says what can be done with it.
-func (a *app) welcome(ctx context.Context, out io.Writer) error {
+func (a *app) welcome(ctx context.Context, at config.DemoAddresses, out io.Writer) error {
 	op := &stock.Op{Kind: stock.OpSet, Class: stock.ClassPrededuct, SKU: config.DemoSKU, Available: config.DemoStock, Reason: "demo",
 		Deadline: time.Now().Add(10 * time.Second)}
 	if err := a.deducter.Do(ctx, op); err != nil {
@@ -63,6 +66,6 @@ stockgate demo: %d units of %s are for sale. Everything is gone when it ends (Ct
   orders   curl http://%[5]s/orders/count
   look     http://%[4]s/ui/
 
-`, config.DemoStock, config.DemoSKU, config.DemoListen, config.DemoControl, config.DemoOrders)
+`, config.DemoStock, config.DemoSKU, at.Listen, at.Control, at.Orders)
 	return err
 }

@@ -17,6 +17,7 @@ import (
 func newServeCommand() *cobra.Command {
 	var file string
 	var demo bool
+	at := config.DemoDefaults()
 	cmd := &cobra.Command{
 		Use:   "serve [--config FILE | --demo]",
 		Short: "Run the gateway",
@@ -31,7 +32,7 @@ became of it, and ends.
 			case demo && file != "":
 				return errors.New("--demo has a configuration of its own: leave --config away")
 			case demo:
-				return serveDemo(cmd.Context(), cmd.OutOrStdout())
+				return serveDemo(cmd.Context(), at, cmd.OutOrStdout())
 			case file == "":
 				return errors.New("--config is missing; to try stockgate out: stockgate serve --demo")
 			}
@@ -40,6 +41,9 @@ became of it, and ends.
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	cmd.Flags().BoolVar(&demo, "demo", false, "run a demo that needs nothing else")
+	cmd.Flags().StringVar(&at.Listen, "demo-listen", at.Listen, "where the demo takes orders")
+	cmd.Flags().StringVar(&at.Control, "demo-control", at.Control, "where the demo's control side listens")
+	cmd.Flags().StringVar(&at.Orders, "demo-orders", at.Orders, "where the demo's order service listens")
 	return cmd
 }
 

@@ -15,16 +15,24 @@ const (
 	DemoStock = 100
 )
 
+// DemoAddresses are where the demo listens: host:port each.
+type DemoAddresses struct{ Listen, Control, Orders string }
+
+// DemoDefaults are the addresses that the documentation names.
+func DemoDefaults() DemoAddresses {
+	return DemoAddresses{Listen: DemoListen, Control: DemoControl, Orders: DemoOrders}
+}
+
 // Demo is the configuration of serve --demo: Redis inside the process, SQLite in the folder dir, no limits, no activity, and orders
 // at POST /orders {"sku", "qty", "user"}. The sample order service can be asked what became of a reservation, so time alone never
 // ends one: what was bought stays held until it is confirmed or released.
-func Demo(dir string) *Config {
+func Demo(dir string, at DemoAddresses) *Config {
 	c := Default()
-	c.Listen, c.Control.Listen = DemoListen, DemoControl
+	c.Listen, c.Control.Listen = at.Listen, at.Control
 	c.Redis.Mode, c.Redis.Addresses = RedisEmbedded, nil
 	c.Database.Driver, c.Database.DSN = DriverSQLite, Secret(filepath.Join(dir, "stockgate.db"))
 	c.Log.Format = "console"
-	orders := NewUpstream("http://" + DemoOrders)
+	orders := NewUpstream("http://" + at.Orders)
 	orders.Resolve, orders.Unique = "/orders/by-reservation/{reservation}", true
 	c.Upstreams = map[string]Upstream{"orders": orders}
 	c.Routes = []Route{{

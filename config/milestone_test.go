@@ -101,7 +101,7 @@ func keysOf(ps Problems) string {
 func TestDemoIsServed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := Demo(dir)
+	c := Demo(dir, DemoDefaults())
 	for _, ps := range []Problems{Validate(c), Warnings(c), Refusals(c)} {
 		if len(ps) > 0 {
 			t.Error(ps)
