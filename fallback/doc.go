@@ -1,2 +1,71 @@
-// Package fallback stub.
+// Package fallback keeps selling when Redis does not work, and brings Redis back without selling a unit twice. It knows Redis and
+// the database only through small interfaces.
+//
+// # The parts
+//
+//	Queue     where work waits for the group commit, on every path
+//	Breaker   keeps callers away from a Redis node that does not work
+//	WayBack   knows the epochs; opens and loads Redis anew; tells it what was done without it
+//	Sweeper   ends open entries that their owners have left behind
+//
+// # Queue
+//
+// One queue serves three classes of work (stock.Class): settles and outcomes of what was forwarded, never dropped and never limited;
+// what Redis has pre-deducted; what relies on the database alone. Within a class SKUs take turns and each is FIFO. At most one batch
+// per SKU is in flight, so a hot SKU holds one worker and one row lock, not all of them.
+//
+//	Push → [waiting] → Take → [in flight] → Done
+//	           │  ↑                │
+//	           │  └── Requeue ─────┘  to the front of its SKU, after a rest
+//	           └→ Withdraw (its caller left) | dropped (its deadline came, or the queue was aborted)
+//
+// Every bound is a number in the configuration that the refusal names. Rates are for the fleet: SetReplicas divides them. A batch
+// costs one transaction and its lines; database-only work pays into the buckets of fallback as well as those of database.commit.
+// Nothing polls: a taker waits for a signal, for the end of a rest, or for the moment at which a bucket has enough. Each step costs
+// O(1) an item, but for resting tracks (locked SKUs, backoff), which sit in a heap.
+//
+// # Breaker
+//
+//	closed ──(failures in a row, or a ratio of them in a window)──→ open
+//	open ──(open time, doubled up to open_max, with jitter)──→ probing ──(ping answers)──→ closed
+//	                 ↑                                            │
+//	                 └───────────────(ping fails or hangs)────────┘
+//
+// Only the background probe closes it. So recovery needs no buyer (C025), a refused caller is never taken for a failed probe, and
+// replicas do not come back at the same moment (C026). Sold out, duplicates, limits and callers that went away count as nothing.
+// Strong SKUs fall back per replica, at once: whatever Redis says, the database decides, and its facts correct those replicas that
+// still reach Redis. The state never touches readiness.
+//
+// # Coming back
+//
+// What Redis holds is worth nothing if writes may be lost. A partition is trusted only under one epoch, pinned to the run id of the
+// server that was loaded:
+//
+//	database (epoch, run id)  =  Redis's epoch, and that server's run id  →  trusted
+//	anything else                                                         →  lost
+//
+// For lost partitions one replica, the holder of their leases, looks again, raises the epochs in the database (fenced by the leases;
+// above Redis's, if that is higher, which means that the database was set back), opens the partitions, and loads the SKUs that sell:
+// those that it served itself, then those that changed lately, up to a bound. The rest is loaded when it is asked for. A holder that
+// was paused meanwhile fails in the database (its token) or in Redis (its epoch), so two replicas cannot undo each other.
+//
+// Ids come after. Every row within answers.keep that Redis has to know is told; then the loader waits for replica_timeout, by when
+// every live replica has learned the epoch, reads once more what was touched since, and only then calls the ids loaded. Until then
+// SOLD_OUT to a request with an id needs a look into the database.
+//
+// If the epoch still stands, Redis has only missed something. A replica whose breaker was open, or that had to drop a close, tells
+// all rows and facts since a while before that, and only then says redis_ok in its heartbeat. Telling twice does no harm: closings
+// name their try, facts their (epoch, ver).
+//
+// # What if it fails
+//
+//	the database cannot be reached     no epoch is raised, nothing is told; redis_ok stays false; the next pass tries again
+//	the holder dies before it is done  its leases run out; another replica finds the partition lost, or its ids missing, and goes on
+//	Redis fails in the middle          as above: what was not opened is lost still, what was opened is loaded by requests
+//	Redis belongs to another           Check refuses it; nothing is written there; the gateway sells from the database
+//
+// # Sweeping
+//
+// An open entry past its deadline is ended by the row of its try: held or confirmed → won; void, released or none (a void row is
+// then written, so that the try can never settle) → lost, unless an answer is kept; a row of another try → lost.
 package fallback

@@ -181,6 +181,10 @@ func (g *gate) buy(t *testing.T, sku string) (bool, stock.CacheCode) {
 	t.Helper()
 	r := g.order(t, sku, 1)
 	reply, err := g.client.Reserve(t.Context(), r, 5*time.Second)
+	if reply.Code == stock.CacheNotLoaded { // opened a moment ago
+		g.load(t, sku)
+		reply, err = g.client.Reserve(t.Context(), r, 5*time.Second)
+	}
 	class := stock.ClassPrededuct
 	switch {
 	case err != nil || reply.Code == stock.CacheStale:
@@ -234,7 +238,7 @@ func (g *gate) outage(t *testing.T, sku string) {
 	await(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, _ = g.client.Reserve(ctx, g.order(t, sku, 1), 5*time.Second)
+		_, _ = g.client.Reserve(ctx, g.order(t, sku, 1), 500*time.Millisecond)
 		return g.breaker.State() != fallback.BreakerClosed
 	})
 }
@@ -243,6 +247,7 @@ func TestWithRealServers(t *testing.T) {
 	pg := testservices.StartPostgres(t, "max_connections=200")
 	run := func(name string, f func(t *testing.T, f *fleet)) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f(t, &fleet{pg: pg, redis: testservices.StartRedis(t), dsn: pg.Database()})
 		})
 	}
@@ -255,6 +260,84 @@ func TestWithRealServers(t *testing.T) {
 	run("foreign writes are taken in", foreignWrites)
 	run("C057 accepted orders expire", acceptedOrdersExpire)
 	run("C030 a locked row", lockedRow)
+}
+
+func TestC059_TheDatabaseIsKilledUnderSettles(t *testing.T) {
+	t.Parallel()
+	pg := testservices.StartPostgres(t)
+	f := &fleet{pg: pg, redis: testservices.StartRedis(t), dsn: pg.Database()}
+	g := f.gate(t, "a")
+	g.set(t, "hot", 100_000)
+	held := g.sell(t, "hot", 1)[0]
+	var told sync.Map // id → what the buyer was told
+	var buyers sync.WaitGroup
+	enough := make(chan struct{})
+	for range 50 {
+		buyers.Go(func() {
+			for {
+				select {
+				case <-enough:
+					return
+				default:
+				}
+				r := g.order(t, "hot", 1)
+				err := g.deduct.Do(t.Context(), &stock.Op{Kind: stock.OpSettle, Class: stock.ClassDatabase, Reservation: r})
+				told.Store(r.ID, err)
+				if err != nil {
+					time.Sleep(50 * time.Millisecond) // Retry-After
+				}
+			}
+		})
+	}
+	transactions := g.deduct.Stats().Transactions
+	await(t, "settles run", func() bool { return g.deduct.Stats().Transactions > transactions+20 })
+	pg.Kill()
+	booked := make(chan error, 1)
+	go func() {
+		booked <- g.deduct.Do(context.Background(), &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: held.ID, Try: held.Try,
+			Outcome: stock.OutcomeAccepted, Confirm: true})
+	}()
+	await(t, "the outage is told", func() bool { return g.deduct.Stats().Failed > 10 })
+	pg.Start()
+	if err := <-booked; err != nil {
+		t.Fatalf("what was forwarded was given up: %v", err)
+	}
+	close(enough)
+	buyers.Wait()
+	g.wantTold(t, &told, held.ID)
+}
+
+// wantTold fails unless each buyer was told the truth: held, or surely not done.
+func (g *gate) wantTold(t *testing.T, told *sync.Map, booked stock.ID) {
+	t.Helper()
+	ids := []stock.ID{booked}
+	for id := range told.Range {
+		ids = append(ids, id.(stock.ID))
+	}
+	rows, err := g.store.Find(t.Context(), ids)
+	must(t, err)
+	done, none := 0, 0
+	for id, answer := range told.Range {
+		row := rows[id.(stock.ID)]
+		err, _ := answer.(error)
+		switch {
+		case err == nil && row != nil && row.State == stock.StateHeld:
+			done++
+		case errors.Is(err, stock.ErrNotExecuted) && row == nil:
+			none++
+		default:
+			t.Errorf("told %v, the row is %+v", err, row)
+		}
+	}
+	if done == 0 || none == 0 {
+		t.Fatalf("%d done, %d refused: the kill did not hit both", done, none)
+	}
+	if left := g.available(t, "hot"); left != int64(100_000-1-done) {
+		t.Fatalf("%d are left after %d sales", left, done+1)
+	}
+	if rows[booked].State != stock.StateConfirmed {
+		t.Fatalf("the booked one is %s", rows[booked].State)
+	}
 }
 
 func redisComesBackEmpty(t *testing.T, f *fleet) {
