@@ -140,9 +140,9 @@ func isConnect(err error) bool {
 
 // isBroken: the connection ended or its server kept silent.
 func isBroken(err error) bool {
-	var n net.Error
+	var n *net.OpError
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) && errors.As(err, &n)
+		errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &n)
 }
 
 func (p *postgres) classifyServer(f *failure, e *pq.Error) {

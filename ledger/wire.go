@@ -21,7 +21,8 @@ type wire struct {
 
 	mu    sync.Mutex
 	quiet time.Duration
-	until time.Time // deadline of the call, zero: none
+	dial  time.Time // deadline of the call that makes the connection
+	until time.Time // deadline of the call that uses it, zero: none
 }
 
 // Read implements net.Conn.
@@ -42,11 +43,15 @@ func (w *wire) Write(b []byte) (int, error) {
 	return n, w.note(err)
 }
 
-// SetDeadline is the deadline of connecting, which lib/pq sets.
+// SetDeadline is the deadline of connecting, which lib/pq sets and, once connected, takes back. It does not look at the deadline of
+// the call that waits for the connection, so that is minded here.
 func (w *wire) SetDeadline(t time.Time) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !t.IsZero() && !w.dial.IsZero() && w.dial.Before(t) {
+		t = w.dial
+	}
 	w.until = t
-	w.mu.Unlock()
 	return nil
 }
 
@@ -142,6 +147,7 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 		return nil, err
 	}
 	w := &wire{Conn: conn, quiet: d.quiet}
+	w.dial, _ = ctx.Deadline()
 	if caught, ok := ctx.Value(wireKey{}).(*caughtWire); ok {
 		caught.wire = w
 	}
