@@ -51,9 +51,15 @@ func (e *evidence) close() {
 }
 
 // prepare sets the stock, and finds out now what would otherwise be found out after minutes of load: that evidence cannot be had.
-func (e *evidence) prepare(ctx context.Context) error {
+func (e *evidence) prepare(ctx context.Context, errs io.Writer) error {
 	if e.control != nil && e.o.stock != stockUntouched {
 		if err := e.control.setStock(ctx, e.o.skuNames(), e.o.stock); err != nil {
+			return err
+		}
+	}
+	if e.o.alone && !e.o.cold && e.data != nil && e.data.redis != nil {
+		fmt.Fprintln(errs, "waiting until Redis has been told all …")
+		if err := e.data.awaitWarm(ctx); err != nil {
 			return err
 		}
 	}

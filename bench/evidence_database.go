@@ -72,6 +72,29 @@ func (d *databaseSource) read(ctx context.Context, s *stock.Snapshot, skus []str
 	return nil
 }
 
+// warmTimeout bounds awaitWarm.
+const warmTimeout = time.Minute
+
+// awaitWarm waits until every partition of Redis is open and knows the ids of all that was sold before. Until then the database
+// decides more than it has to, and a measurement would be that of a start.
+func (d *databaseSource) awaitWarm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	for p := 0; p < d.partitions; {
+		epoch, _, ids, err := d.redis.Partition(ctx, p)
+		if err == nil && epoch > 0 && ids {
+			p++
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("partition %d of Redis is not loaded after %s: epoch %d, ids %v, %v", p, warmTimeout, epoch, ids, err)
+		case <-time.After(restPoll):
+		}
+	}
+	return nil
+}
+
 // openEntriesMax bounds the open entries that are read of one partition. At rest there are none.
 const openEntriesMax = 1000
 

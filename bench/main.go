@@ -70,7 +70,7 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 		return nil, err
 	}
 	defer evidence.close()
-	if err := evidence.prepare(ctx); err != nil {
+	if err := evidence.prepare(ctx, errs); err != nil {
 		return nil, err
 	}
 	machine := thisMachine()

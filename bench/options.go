@@ -46,6 +46,8 @@ type options struct {
 	remote   bool
 	keep     bool
 	binary   string
+	cold     bool
+	alone    bool // bench started everything
 }
 
 const stockUntouched = -1
@@ -85,6 +87,7 @@ func (o *options) targetFlags(f *flag.FlagSet) {
 	f.Int64Var(&o.evidence, "evidence", 200_000, "how many refusals are kept as evidence; answers that may mean an order are all kept")
 	f.StringVar(&o.jsonFile, "json", "", "also write the report to this file as JSON")
 	f.StringVar(&o.binary, "binary", "", "without --url: the gateway's binary; else it is built")
+	f.BoolVar(&o.cold, "cold", false, "without --url: do not wait until Redis has been told all; measures the minute after a start")
 	f.BoolVar(&o.keep, "keep", false, "without --url: keep the temporary folder with the gateway's config and log")
 }
 

@@ -52,6 +52,7 @@ func setUp(ctx context.Context, o *options, errs io.Writer) (*stage, error) {
 			return nil, err
 		}
 	}
+	o.alone = true
 	if o.stock == stockUntouched {
 		o.stock = stockAlone
 	}
@@ -177,7 +178,7 @@ func (s *stage) awaitReady(ctx context.Context) error {
 		select {
 		case err := <-s.exited:
 			s.exited <- err
-			return fmt.Errorf("the gateway ended at its start: %w", cmpErr(err))
+			return fmt.Errorf("the gateway ended at its start: %w", endedErr(err))
 		case <-timeout:
 			return fmt.Errorf("the gateway is not ready after %s", readyTimeout)
 		case <-ctx.Done():
@@ -187,8 +188,8 @@ func (s *stage) awaitReady(ctx context.Context) error {
 	}
 }
 
-// cmpErr: a process that ends with status 0 at its start is no success either.
-func cmpErr(err error) error {
+// endedErr: a process that ends with status 0 at its start is no success either.
+func endedErr(err error) error {
 	if err == nil {
 		return errors.New("exit status 0")
 	}
