@@ -153,10 +153,11 @@ func TestConfirmOnSuccess(t *testing.T) {
 		b := startBackend(t, answering(answer))
 		g := startGate(t, b.addr(), func(c *Config, _ *Parts) { c.Routes[0].Admit.ConfirmOnSuccess = true })
 		g.do(orderOf(goodBody))
-		if o := g.adm.outcome(t); o.Kind != admission.Accepted || o.Confirm != confirm {
+		if o := g.adm.outcome(t); o.Confirm != confirm {
 			t.Errorf("%q: booked %+v, want confirm %v", answer, o, confirm)
 		}
 	}
+	f("HTTP/1.1 201 X\r\nStockgate-Outcome: rejected\r\nContent-Length: 0\r\n\r\n", false)
 	f(created, true)
 	f("HTTP/1.1 302 Found\r\nLocation: /pay\r\nContent-Length: 0\r\n\r\n", false)
 	f("HTTP/1.1 500 X\r\nStockgate-Outcome: accepted\r\nContent-Length: 0\r\n\r\n", false)
@@ -207,6 +208,47 @@ func TestC082_BrokenRepliesAfterAnOrder(t *testing.T) {
 	f("interim, then a large header", "HTTP/1.1 103 Early\r\nX: y\r\n\r\n"+ok+big(70<<10)+"Content-Length: 0\r\n\r\n", admission.Accepted)
 	f("interim without end", strings.Repeat("HTTP/1.1 103 Early\r\n\r\n", 20), admission.Unknown)
 	f("body over the limit", ok+"Content-Length: "+itoa(UpstreamBodyBytesDefault+1)+"\r\n\r\n", admission.Unknown)
+}
+
+// TestHalfWrittenIsUnknown: a backend that stops reading has had a part of the order, and may do anything with it.
+func TestHalfWrittenIsUnknown(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) {
+		c.GuardedBodyBytes, c.Upstreams[0].Timeout = 64<<20, 300*time.Millisecond
+	})
+	body := `{"sku":"a","user":"u","note":"` + strings.Repeat("x", 16<<20) + `"}`
+	g.do(orderOf(body)).wants(t, 504, stock.CodeOutcomeUnknown)
+	if o := g.adm.outcome(t); o.Kind != admission.Unknown || o.Reason != "timeout" {
+		t.Errorf("booked %+v, want unknown", o)
+	}
+}
+
+// TestWritingStopsAtSendBefore, also in the middle of a body.
+func TestWritingStopsAtSendBefore(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) {
+		c.GuardedBodyBytes, c.Upstreams[0].Timeout = 64<<20, time.Hour
+	})
+	g.adm.decide = func(w *admission.Wish) admission.Decision {
+		p := passFor(w)
+		p.SendBefore = time.Now().Add(300 * time.Millisecond)
+		return admission.Decision{Source: admission.SourceRedis, Pass: p}
+	}
+	body := `{"sku":"a","user":"u","note":"` + strings.Repeat("x", 16<<20) + `"}`
+	g.do(orderOf(body)).wants(t, 504, stock.CodeOutcomeUnknown)
+	if o := g.adm.outcome(t); o.Kind != admission.Unknown {
+		t.Errorf("booked %+v, want unknown", o)
+	}
 }
 
 func TestTimeoutIsUnknown(t *testing.T) {

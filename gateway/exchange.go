@@ -73,12 +73,17 @@ func smaller(b []byte) []byte {
 	return b[:0]
 }
 
-// giveBack is safe to repeat.
-func (e *exchange) giveBack() {
+// giveSlot gives the upstream's slot back once the backend has answered: the booking does not need it. It is safe to repeat.
+func (e *exchange) giveSlot() {
 	if e.held.slot {
 		e.held.slot = false
 		e.route.upstream.giveSlot()
 	}
+}
+
+// giveBack is safe to repeat.
+func (e *exchange) giveBack() {
+	e.giveSlot()
 	if e.held.limits {
 		e.held.limits = false
 		e.s.limits.Leave(&e.limits)

@@ -22,6 +22,9 @@ func (r *reader) openJSON() *problem {
 	if err := fastjson.ValidateBytes(r.body); err != nil {
 		return badRequest("body", "the body is not JSON: "+shortened(err.Error()))
 	}
+	if at := loneSurrogate(r.body); at >= 0 {
+		return badRequest("body", "the body has half a UTF-16 pair, "+shown(r.body[at:at+6])+", which stands for no character")
+	}
 	v, err := r.parser.ParseBytes(r.body)
 	if err != nil {
 		return badRequest("body", "the body is not JSON: "+shortened(err.Error()))
@@ -63,3 +66,39 @@ func jsonDepth(body []byte) int {
 	}
 	return deepest
 }
+
+// loneSurrogate finds an escape of half a UTF-16 pair in valid JSON, -1 if there is none. Decoders make a replacement character of it,
+// keep its letters, or fail.
+func loneSurrogate(body []byte) int {
+	for i := 0; i < len(body); i++ {
+		if body[i] != '\\' {
+			continue
+		}
+		if body[i+1] != 'u' {
+			i++
+			continue
+		}
+		unit := utf16Unit(body[i:])
+		if isLow(unit) || isHigh(unit) && (len(body) < i+12 || body[i+6] != '\\' || body[i+7] != 'u' || !isLow(utf16Unit(body[i+6:]))) {
+			return i
+		}
+		if isHigh(unit) {
+			i += 6
+		}
+		i += 5
+	}
+	return -1
+}
+
+// utf16Unit reads an escape; the four digits are there, because the JSON is valid.
+func utf16Unit(escape []byte) (unit uint16) {
+	for _, c := range escape[2:6] {
+		digit, _ := hexDigit(c)
+		unit = unit<<4 | uint16(digit)
+	}
+	return unit
+}
+
+func isHigh(unit uint16) bool { return unit&0xfc00 == 0xd800 }
+
+func isLow(unit uint16) bool { return unit&0xfc00 == 0xdc00 }

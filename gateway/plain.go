@@ -15,6 +15,7 @@ func (e *exchange) servePlain() {
 	}
 	begin := time.Now()
 	sent, err := e.send(time.Time{})
+	e.giveSlot()
 	u := e.route.upstream
 	u.metrics.observe(sent, err, time.Since(begin))
 	if err == nil {

@@ -164,7 +164,7 @@ func TestNoRoute(t *testing.T) {
 func TestC080_ReplyAsItCame(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t, answering("HTTP/1.1 202 Fine By Me\r\nSet-Cookie: a=1; Path=/\r\nSet-Cookie: b=2\r\nSet-Cookie: a=3\r\n"+
-		"x-lower: v\r\nX-UPPER: w\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nConnection: close, X-Hop\r\nX-Hop: h\r\nKeep-Alive: 5\r\n"+
+		"x-lower: v\r\nX-UPPER: w\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nconnection: close, X-Hop\r\nX-Hop: h\r\nKeep-Alive: 5\r\n"+
 		"Proxy-Authenticate: Basic\r\nStockgate-Reservation: forged\r\nStockgate-Outcome: accepted\r\nContent-Length: 2\r\n\r\nok"))
 	g := startGate(t, b.addr())
 	w := dialWire(t, g.addr)
@@ -177,7 +177,7 @@ func TestC080_ReplyAsItCame(t *testing.T) {
 				t.Errorf("answer has no %q: %q", want, raw)
 			}
 		}
-		for _, gone := range []string{"Connection", "X-Hop", "Keep-Alive", "Proxy-", "forged", "Stockgate-Outcome", "Content-Type", "Server:"} {
+		for _, gone := range []string{"onnection", "X-Hop", "Keep-Alive", "Proxy-", "forged", "Stockgate-Outcome", "Content-Type", "Server:"} {
 			if strings.Contains(raw, gone) {
 				t.Errorf("answer has %q: %q", gone, raw)
 			}

@@ -1,0 +1,150 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// TestEveryClientGetsItsOwnAnswer: exchanges, buffers and connections are reused all the time; nothing of one request may show up in
+// another. The backend closes, stalls and refuses at random.
+func TestEveryClientGetsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, func(c net.Conn, r received) bool {
+		body := "for " + r.header(t, "X-User-Id") + " " + r.body
+		status, stay := "201 Created", true
+		switch rand.IntN(6) {
+		case 0:
+			status = "422 No"
+		case 1:
+			status, stay = "201 Created", false
+		}
+		_, err := fmt.Fprintf(c, "HTTP/1.1 %s\r\nX-For: %s\r\nContent-Length: %d\r\n\r\n%s", status, r.header(t, "X-User-Id"), len(body), body)
+		return err == nil && stay
+	})
+	g := startGate(t, b.addr())
+	var clients sync.WaitGroup
+	for n := range 16 {
+		clients.Add(1)
+		go func() {
+			defer clients.Done()
+			w := dialWire(t, g.addr)
+			for i := range 60 {
+				user := fmt.Sprintf("user-%d-%d", n, i)
+				body := fmt.Sprintf(`{"sku":"sku-%d","qty":%d,"pad":%q}`, n, i+1, strings.Repeat("p", rand.IntN(30_000)))
+				if _, err := io.WriteString(w.Conn, orderOf(body, "X-User-Id: "+user+"\r\n")); err != nil {
+					t.Errorf("send: %v", err)
+					return
+				}
+				got := w.receive("POST")
+				if got.StatusCode == 504 { // the backend closed as the order went out
+					continue
+				}
+				if got.body != "for "+user+" "+body || got.Header.Get("X-For") != user {
+					t.Errorf("%s got %d %.80q", user, got.StatusCode, got.body)
+					return
+				}
+			}
+		}()
+	}
+	clients.Wait()
+	if asked, got := len(g.adm.asked()), len(b.requests()); asked != 16*60 || got > asked {
+		t.Errorf("%d admitted, %d at the backend", asked, got)
+	}
+	if booked := g.adm.outcomes(); booked != 16*60 {
+		t.Errorf("%d outcomes for %d passes", booked, 16*60)
+	}
+	for _, u := range g.upstreams {
+		if len(u.slots) > 0 {
+			t.Errorf("%d slots of %s are still taken", len(u.slots), u.name)
+		}
+	}
+}
+
+// FuzzAcceptedOrdersHaveOneReading: what we accept, Go's own decoder reads in the same way.
+func FuzzAcceptedOrdersHaveOneReading(f *testing.F) {
+	for _, seed := range []string{goodBody, `{"sku":"a","user":"u"}`, `{"sku":"a","Sku":"b","user":"u"}`, `{"s\u006bu":"a","user":"\ud83d\ude00"}`,
+		`{"sku":"a","qty":1e0,"user":7}`, `{"user":{"sku":"b"},"sku":"a"}`, `{"sku":"a","user":"u","x":[1,{"sku":2}]}`,
+		`{"sku":"a","user":"\u212a"}`, `{"\u017fku":"b","sku":"a","user":"u"}`, "{\"sku\":\"a\",\"user\":\"u\"}\n", `{"sku":"a","user":"\ud800"}`} {
+		f.Add([]byte(seed))
+	}
+	x := newExtractor(&Admit{SKU: []Place{Body("sku")}, Qty: []Place{Body("qty")}, User: []Place{Body("user")}},
+		func(string) Rule { return Rule{MaxQty: stock.MaxQuantity} })
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := &reader{head: &head{}, body: body}
+		o, p := x.extract(r)
+		if p != nil {
+			var resp fasthttp.Response
+			p.write(&resp, true)
+			if !json.Valid(resp.Body()) {
+				t.Fatalf("the refusal is not JSON: %s", resp.Body())
+			}
+			return
+		}
+		var read struct {
+			SKU  string `json:"sku"`
+			Qty  *int64 `json:"qty"`
+			User any    `json:"user"`
+		}
+		dec := json.NewDecoder(strings.NewReader(string(body)))
+		dec.UseNumber()
+		if err := dec.Decode(&read); err != nil {
+			t.Fatalf("accepted %q, encoding/json says %v", body, err)
+		}
+		if dec.More() {
+			t.Fatalf("accepted %q with more behind", body)
+		}
+		qty := int64(1)
+		if read.Qty != nil {
+			qty = *read.Qty
+		}
+		if read.SKU != o.sku || qty != o.qty || fmt.Sprint(read.User) != o.user {
+			t.Fatalf("%q: we read %q %d %q, encoding/json %q %d %v", body, o.sku, o.qty, o.user, read.SKU, qty, read.User)
+		}
+	})
+}
+
+// FuzzHeadsAreWrittenAsUnderstood: what we send on, parsed again, has the fields that were understood and one length.
+func FuzzHeadsAreWrittenAsUnderstood(f *testing.F) {
+	f.Add([]byte("Host: h\r\nContent-Length: 3\r\nX-A:  b \r\n\r\n"))
+	f.Add([]byte("Host: h\r\nTransfer-Encoding: chunked\r\nConnection: x-a, close\r\nX-A: b\r\n\r\n"))
+	f.Add([]byte("host:h\r\nX_Forwarded_For: a\r\nstockgate-sku: x\r\n\r\n"))
+	f.Fuzz(func(t *testing.T, block []byte) {
+		var h head
+		if h.parse(block) != nil {
+			return
+		}
+		out := outgoing{method: []byte("POST"), target: []byte("/"), head: &h, body: []byte("abc"), scheme: "http"}
+		written, _ := out.append(nil)
+		_, rest, _ := strings.Cut(string(written), "\r\n")
+		headEnd := strings.Index(rest, "\r\n\r\n")
+		if headEnd < 0 || rest[headEnd+4:] != "abc" {
+			t.Fatalf("written %q", written)
+		}
+		var again head
+		if p := again.parse([]byte(rest[:headEnd+4])); p != nil {
+			t.Fatalf("from %q we wrote %q, which we refuse: %s", block, written, p.detail)
+		}
+		lengths := 0
+		for _, field := range again.fields {
+			if named(field.name, "Content-Length") {
+				lengths++
+			}
+			if named(field.name, "Transfer-Encoding") || named(field.name, "Stockgate-Sku") {
+				t.Fatalf("from %q we wrote %q", block, written)
+			}
+		}
+		if lengths != 1 {
+			t.Fatalf("from %q we wrote %d lengths: %q", block, lengths, written)
+		}
+	})
+}
