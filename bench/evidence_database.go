@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -88,7 +89,7 @@ func (d *databaseSource) awaitWarm(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("partition %d of Redis is not loaded after %s: epoch %d, ids %v, %v", p, warmTimeout, epoch, ids, err)
+			return fmt.Errorf("partition %d of Redis is not loaded: epoch %d, ids loaded %v: %w", p, epoch, ids, errors.Join(err, ctx.Err()))
 		case <-time.After(restPoll):
 		}
 	}

@@ -66,11 +66,16 @@ func (h *host) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// startTied starts a process that the kernel ends when this one ends, however that happens. The channel gets its end.
-func startTied(cmd *exec.Cmd) (exited chan error, err error) {
+// tied is a process that the kernel ends when this one ends, however that happens.
+type tied struct {
+	*exec.Cmd
+	ended chan struct{} // closed when it has ended
+	err   error         // how; valid then
+}
+
+func startTied(cmd *exec.Cmd) (*tied, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	started := make(chan error)
-	exited = make(chan error, 1)
+	started, t := make(chan error), &tied{Cmd: cmd, ended: make(chan struct{})}
 	go func() {
 		// The signal is sent when the thread that started the process ends, so it has to live as long.
 		runtime.LockOSThread()
@@ -78,8 +83,9 @@ func startTied(cmd *exec.Cmd) (exited chan error, err error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			exited <- cmd.Wait()
+			t.err = cmd.Wait()
+			close(t.ended)
 		}
 	}()
-	return exited, <-started
+	return t, <-started
 }

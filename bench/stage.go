@@ -33,8 +33,7 @@ type stage struct {
 	o       *options
 	errs    io.Writer
 	folder  string
-	gateway *exec.Cmd
-	exited  chan error
+	gateway *tied  // nil: not started
 	service func() // ends the order service
 }
 
@@ -78,7 +77,7 @@ const modulePath = "github.com/stockgate/stockgate"
 // startServers starts what tests start too, with the same settings.
 func (s *stage) startServers(context.Context) error {
 	fmt.Fprintln(s.errs, "starting Redis and PostgreSQL …")
-	return s.host.try(func() {
+	return s.try(func() {
 		if s.o.redis != redisNone {
 			s.o.redis = testservices.StartRedis(s.host).Addr
 		}
@@ -112,7 +111,7 @@ func (s *stage) startOrders(context.Context) error {
 func (s *stage) startGateway(ctx context.Context) error {
 	fmt.Fprintln(s.errs, "starting the gateway …")
 	var public, control int
-	if err := s.host.try(func() { public, control = testservices.FreePort(s.host), testservices.FreePort(s.host) }); err != nil {
+	if err := s.try(func() { public, control = testservices.FreePort(s.host), testservices.FreePort(s.host) }); err != nil {
 		return err
 	}
 	config, logFile := filepath.Join(s.folder, "stockgate.yaml"), filepath.Join(s.folder, "gateway.log")
@@ -126,10 +125,11 @@ func (s *stage) startGateway(ctx context.Context) error {
 	defer log.Close()
 	cmd := exec.Command(s.o.binary, "serve", "--config", config)
 	cmd.Stdout, cmd.Stderr = log, log
-	if s.exited, err = startTied(cmd); err != nil {
+	gateway, err := startTied(cmd)
+	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
-	s.gateway = cmd
+	s.gateway = gateway
 	s.o.url, s.o.control = loopback(public)+"/orders", loopback(control)
 	if err := s.awaitReady(ctx); err != nil {
 		text, _ := os.ReadFile(logFile)
@@ -176,9 +176,8 @@ func (s *stage) awaitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case err := <-s.exited:
-			s.exited <- err
-			return fmt.Errorf("the gateway ended at its start: %w", endedErr(err))
+		case <-s.gateway.ended:
+			return fmt.Errorf("the gateway ended at its start: %w", endedErr(s.gateway.err))
 		case <-timeout:
 			return fmt.Errorf("the gateway is not ready after %s", readyTimeout)
 		case <-ctx.Done():
@@ -209,16 +208,16 @@ func (s *stage) tearDown() {
 	if s.gateway != nil {
 		_ = s.gateway.Process.Signal(syscall.SIGTERM)
 		select {
-		case <-s.exited:
+		case <-s.gateway.ended:
 		case <-time.After(stopTimeout):
 			_ = s.gateway.Process.Kill()
-			<-s.exited
+			<-s.gateway.ended
 		}
 	}
 	if s.service != nil {
 		s.service()
 	}
-	s.host.end()
+	s.end()
 	if s.o.keep {
 		fmt.Fprintln(s.errs, "kept", s.folder)
 		return

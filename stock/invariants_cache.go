@@ -5,7 +5,7 @@ import "time"
 // UndersellGrace is how long a unit may be unsold in the database and not yet be on offer.
 const UndersellGrace = 2 * time.Second
 
-// CheckI2Cache: at rest, Redis's free equals what the database lets it sell. A SKU that Redis has not loaded is not compared: it
+// CheckI2Cache holds: at rest, Redis's free equals what the database lets it sell. A SKU that Redis has not loaded is not compared: it
 // sells nothing there.
 func CheckI2Cache(s *Snapshot) []Violation {
 	f := findings{invariant: 2}
@@ -25,7 +25,7 @@ func CheckI2Cache(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI2Out: at rest, a SKU's out is what its open entries add up to.
+// CheckI2Out holds: at rest, a SKU's out is what its open entries add up to.
 func CheckI2Out(s *Snapshot) []Violation {
 	f := findings{invariant: 2}
 	out := map[string]int64{}
@@ -42,7 +42,7 @@ func CheckI2Out(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI10: at rest, no unit is left in the database that Redis would turn a buyer away from.
+// CheckI10 holds: at rest, no unit is left in the database that Redis would turn a buyer away from.
 func CheckI10(s *Snapshot) []Violation {
 	f := findings{invariant: 10}
 	skus := s.skusByName()
@@ -63,7 +63,7 @@ func CheckI10(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI10Replies: SOLD_OUT is true at some moment between UndersellGrace before the request was sent and its answer. The evidence
+// CheckI10Replies holds: SOLD_OUT is true at some moment between UndersellGrace before the request was sent and its answer. The evidence
 // is the ledger: what was unsold, and when.
 func CheckI10Replies(s *Snapshot) []Violation {
 	f := findings{invariant: 10}
@@ -112,7 +112,7 @@ func (s *Snapshot) skusByName() map[string]*SKUSnapshot {
 	return skus
 }
 
-// CheckI7: whatever can fill up has a limit and is within it.
+// CheckI7 holds: whatever can fill up has a limit and is within it.
 func CheckI7(s *Snapshot) []Violation {
 	f := findings{invariant: 7}
 	for _, g := range s.Gauges {
@@ -125,7 +125,7 @@ func CheckI7(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI7Replies: a refusal by a limit names the limit.
+// CheckI7Replies holds: a refusal by a limit names the limit.
 func CheckI7Replies(s *Snapshot) []Violation {
 	f := findings{invariant: 7}
 	for i := range s.Replies {

@@ -6,7 +6,7 @@ const (
 	ReasonExpired   = "expired"    // its time was over
 )
 
-// CheckI4: one reservation has one order, and so has one request id.
+// CheckI4 holds: one reservation has one order, and so has one request id.
 func CheckI4(s *Snapshot) []Violation {
 	type request struct{ user, key string }
 	f := findings{invariant: 4}
@@ -36,7 +36,7 @@ type requestName struct{ route, activity, user, request string }
 
 func (r *Reply) name() requestName { return requestName{r.Route, r.Activity, r.User, r.Request} }
 
-// CheckI4Replies: over all its retries a request id names one reservation, gets one answer of the backend, and is not sold out
+// CheckI4Replies holds: over all its retries a request id names one reservation, gets one answer of the backend, and is not sold out
 // after it has won.
 func CheckI4Replies(s *Snapshot) []Violation {
 	f := findings{invariant: 4}
@@ -87,7 +87,7 @@ func earlier(a, b *Reply) *Reply {
 	return a
 }
 
-// CheckI4Won: who was told that the order was placed has an order, by the reservation that the answer names.
+// CheckI4Won holds: who was told that the order was placed has an order, by the reservation that the answer names.
 func CheckI4Won(s *Snapshot) []Violation {
 	f := findings{invariant: 4}
 	ordered := make(map[ID]bool, len(s.Orders))
@@ -103,7 +103,7 @@ func CheckI4Won(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI6: no reservation of unknown outcome is released by time.
+// CheckI6 holds: no reservation of unknown outcome is released by time.
 func CheckI6(s *Snapshot) []Violation {
 	f := findings{invariant: 6}
 	for i := range s.Reservations {
@@ -115,7 +115,7 @@ func CheckI6(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI6Ledger: no try was released by time whose outcome is unknown now; an outcome that was known once is not forgotten. Of a
+// CheckI6Ledger holds: no try was released by time whose outcome is unknown now; an outcome that was known once is not forgotten. Of a
 // try that was followed by another one the row tells nothing any more.
 func CheckI6Ledger(s *Snapshot) []Violation {
 	f := findings{invariant: 6}
@@ -132,7 +132,7 @@ func CheckI6Ledger(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI6Orders: what was undone as surely never run has no order: void, released before it was sent, or rejected by the backend.
+// CheckI6Orders holds: what was undone as surely never run has no order: void, released before it was sent, or rejected by the backend.
 func CheckI6Orders(s *Snapshot) []Violation {
 	f := findings{invariant: 6}
 	rows := s.rowsByID()
@@ -154,7 +154,7 @@ func CheckI6Orders(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI6Replies: a request id whose every answer said that no order was placed has no order.
+// CheckI6Replies holds: a request id whose every answer said that no order was placed has no order.
 func CheckI6Replies(s *Snapshot) []Violation {
 	type request struct{ user, key string }
 	f := findings{invariant: 6}
@@ -189,7 +189,7 @@ func (r *Reply) refused() bool {
 	return r.Status != 0
 }
 
-// CheckI8: every order has a reservation, and the ledger has all its units deducted for it, not later than the order was made.
+// CheckI8 holds: every order has a reservation, and the ledger has all its units deducted for it, not later than the order was made.
 func CheckI8(s *Snapshot) []Violation {
 	f := findings{invariant: 8}
 	rows := s.rowsByID()

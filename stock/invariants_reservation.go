@@ -5,7 +5,7 @@ import "time"
 // RestGrace is how far behind its time an expiry may be, at rest.
 const RestGrace = 5 * time.Second
 
-// CheckI3: per reservation and SKU, the ledger's takings less its givings are what the row still takes. A reservation without a row
+// CheckI3 holds: per reservation and SKU, the ledger's takings less its givings are what the row still takes. A reservation without a row
 // (removed after its retention) takes nothing. Nothing is given back that was not taken.
 func CheckI3(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
@@ -58,7 +58,7 @@ func (f *findings) rowsAgainst(s *Snapshot, sku string, net map[ID]int64) {
 	}
 }
 
-// CheckI3Expiry: at rest, an accepted reservation does not outlive its time.
+// CheckI3Expiry holds: at rest, an accepted reservation does not outlive its time.
 func CheckI3Expiry(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
 	for i := range s.Reservations {
@@ -73,7 +73,7 @@ func CheckI3Expiry(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI3Open: at rest, no pre-deducted try outlives its deadline: the sweeper has settled or ended it.
+// CheckI3Open holds: at rest, no pre-deducted try outlives its deadline: the sweeper has settled or ended it.
 func CheckI3Open(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
 	for i := range s.Open {
@@ -84,7 +84,7 @@ func CheckI3Open(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI3Shown: at rest, the metrics show at least as many unknown outcomes as there are.
+// CheckI3Shown holds: at rest, the metrics show at least as many unknown outcomes as there are.
 func CheckI3Shown(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
 	var unknown int64
@@ -99,7 +99,7 @@ func CheckI3Shown(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI5: what the database counts for a user is what the user's reservations take, and within the limit.
+// CheckI5 holds: what the database counts for a user is what the user's reservations take, and within the limit.
 func CheckI5(s *Snapshot) []Violation {
 	f := findings{invariant: 5}
 	taken := map[UserTake]int64{} // by activity, SKU and user; Qty 0

@@ -2,7 +2,7 @@ package stock
 
 import "fmt"
 
-// CheckI1: per SKU, held + confirmed + compensating ≤ stock put in. Nothing may be below zero either: a negative available is
+// CheckI1 holds: per SKU, held + confirmed + compensating ≤ stock put in. Nothing may be below zero either: a negative available is
 // units that were sold and never there.
 func CheckI1(s *Snapshot) []Violation {
 	f := findings{invariant: 1}
@@ -18,7 +18,7 @@ func CheckI1(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI1Orders: per SKU, units of live orders ≤ stock put in. What was given back of an accepted order (expired, cancelled,
+// CheckI1Orders holds: per SKU, units of live orders ≤ stock put in. What was given back of an accepted order (expired, cancelled,
 // refunded, in whole or in part) is not live any more: the order service is told of it, and the units are sold again by right. Without
 // PartReservations every order that is not cancelled counts as live.
 func CheckI1Orders(s *Snapshot) []Violation {
@@ -63,7 +63,7 @@ func (o *Order) live(row *Row) int64 {
 	return o.Qty
 }
 
-// CheckI2: per SKU, stock put in (with external changes) = available + granted + held + confirmed + compensating.
+// CheckI2 holds: per SKU, stock put in (with external changes) = available + granted + held + confirmed + compensating.
 func CheckI2(s *Snapshot) []Violation {
 	f := findings{invariant: 2}
 	for i := range s.SKUs {
@@ -76,7 +76,7 @@ func CheckI2(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI2Sums: the sums per SKU and state are those of the reservation lines.
+// CheckI2Sums holds: the sums per SKU and state are those of the reservation lines.
 func CheckI2Sums(s *Snapshot) []Violation {
 	type key struct {
 		sku   string
@@ -104,7 +104,7 @@ func CheckI2Sums(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI9: replaying a SKU's ledger gives its unsold stock at every row, and rows form an unbroken chain from zero.
+// CheckI9 holds: replaying a SKU's ledger gives its unsold stock at every row, and rows form an unbroken chain from zero.
 func CheckI9(s *Snapshot) []Violation {
 	f := findings{invariant: 9}
 	for i := range s.SKUs {

@@ -159,7 +159,7 @@ func TestHalfClosedConnectionStillGetsItsReply(t *testing.T) {
 	if got, err := c.read(); err != nil || got != "ok last" {
 		t.Fatalf("reply %q, %v", got, err)
 	}
-	if _, err := c.read(); err != io.EOF {
+	if _, err := c.read(); !errors.Is(err, io.EOF) {
 		t.Fatalf("after the server's end: %v, want EOF", err)
 	}
 }
@@ -169,7 +169,7 @@ func TestTriggerCutsAfterTheServerHasExecuted(t *testing.T) {
 		then Then
 		want func(error) bool
 	}{
-		"fin": {FIN, func(err error) bool { return err == io.EOF }},
+		"fin": {FIN, func(err error) bool { return errors.Is(err, io.EOF) }},
 		"rst": {RST, func(err error) bool { return errors.Is(err, syscall.ECONNRESET) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestTriggerActsAsOftenAsItSays(t *testing.T) {
 	for range 2 {
 		c := connect(t, p)
 		c.send("x")
-		if _, err := c.read(); err != io.EOF {
+		if _, err := c.read(); !errors.Is(err, io.EOF) {
 			t.Fatalf("read: %v", err)
 		}
 	}
@@ -256,7 +256,7 @@ func TestDropRepliesUntilTakenBack(t *testing.T) {
 	fired := p.Arm(Trigger{Match: Contains("y"), Forward: true, Then: FIN}) // to know when the proxy has seen y's reply, and so x's
 	c.send("y")
 	await(t, fired)
-	if line, err := c.read(); err != io.EOF {
+	if line, err := c.read(); !errors.Is(err, io.EOF) {
 		t.Fatalf("read %q, %v, want the end without a reply", line, err)
 	}
 	p.DropReplies(false)
@@ -332,7 +332,7 @@ func TestCutRepliesAtTheByte(t *testing.T) {
 	p.CutReplies(8, FIN)
 	c.ask("x") // "ok x\n": 5 bytes
 	c.send("y")
-	if got, err := c.read(); err != io.EOF || got != "ok " {
+	if got, err := c.read(); !errors.Is(err, io.EOF) || got != "ok " {
 		t.Fatalf("read %q, %v, want the first 3 bytes and the end", got, err)
 	}
 	fresh := connect(t, p)
@@ -348,7 +348,7 @@ func TestDelayHoldsARequestUntilTheLinkIsCut(t *testing.T) {
 	p.Delay(time.Hour, 0)
 	c.send("y")
 	p.Cut(FIN)
-	if _, err := c.read(); err != io.EOF {
+	if _, err := c.read(); !errors.Is(err, io.EOF) {
 		t.Fatalf("read: %v", err)
 	}
 	if got := s.requests(); len(got) != 1 {
