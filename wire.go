@@ -65,6 +65,7 @@ type redisSide struct {
 	wayBack *fallback.WayBack
 	sweeper *fallback.Sweeper
 	tailer  *ledger.Tailer
+	served  *ledger.Served
 }
 
 // core is what needs the deployment's id.
@@ -141,16 +142,16 @@ func (a *app) wireRedis() error {
 		return err
 	}
 	usable := func() bool { return r.breaker.State() == fallback.BreakerClosed }
-	served := ledger.NewServed(0)
+	r.served = ledger.NewServed(0)
 	r.wayBack = fallback.NewWayBack(a.store, r.client, a.deducter, fallback.WayBackConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, AnswersKeep: a.cfg.Answers.Keep.Std(), ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		Lookback: a.cfg.Breaker.Window.Std() + 5*time.Second, Usable: usable, Now: a.databaseNow, Check: a.checkRedis,
-		Dropped: func() int64 { s := r.client.Stats(); return s.ClosingsDropped }, Served: served.All, Log: a.log})
+		Dropped: func() int64 { s := r.client.Stats(); return s.ClosingsDropped }, Served: r.served.All, Log: a.log})
 	epochs.wayBack = r.wayBack
 	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})
 	r.tailer = ledger.NewTailer(a.store, r.client, a.deducter, ledger.TailerConfig{Partitions: a.cfg.Redis.Partitions,
-		Served: served, Usable: usable, Now: a.databaseNow, Log: a.log})
+		Served: r.served, Usable: usable, Now: a.databaseNow, Log: a.log})
 	a.redis = r
 	return nil
 }
@@ -200,6 +201,7 @@ func (a *app) newCore(meta ledger.Meta) (*core, error) {
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
+		parts.Served = a.redis.served.Touch
 	}
 	lanes := a.cfg.Hotspot
 	c.admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: a.gatewayID, Partitions: meta.Partitions,

@@ -38,6 +38,7 @@ type Admitter struct {
 	ledger Ledger
 	fleet  Fleet
 	epochs Epochs
+	served func(sku string)
 	log    *zap.Logger
 
 	flags   *flags
@@ -55,13 +56,19 @@ type Parts struct {
 	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
+	// Served is told of each SKU that Redis was asked for, so that changes of its stock row by others are noticed. It must be quick
+	// and must not block. Nil: nobody is told.
+	Served func(sku string)
 	Log    *zap.Logger
 }
 
 // New makes an Admitter. Stop it with Drain.
 func New(cfg Config, parts Parts) *Admitter {
-	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, log: parts.Log,
+	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, served: parts.Served, log: parts.Log,
 		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows)}
+	if a.served == nil {
+		a.served = func(string) {}
+	}
 	a.loader = newLoader(a, parts.Facts, cfg.LoadRate)
 	a.pending = newPending(a, cfg.PendingMax)
 	return a
@@ -87,6 +94,7 @@ func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
 	if a.cache == nil {
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceDatabase})
 	}
+	a.served(r.Lines[0].SKU)
 	return a.prededuct(ctx, r)
 }
 

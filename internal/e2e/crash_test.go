@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 
@@ -61,13 +60,7 @@ func TestC049_KilledAtNamedPoints(t *testing.T) {
 func (w *world) crash(t *testing.T, g *gateway, sku, point string) []told {
 	g.start("STOCKGATE_CRASH=" + point)
 	g.awaitReady()
-	w.eventually("partitions open", func() string {
-		_, body := g.get("/v1/status")
-		if strings.Contains(body, `"partitions_open":64`) {
-			return ""
-		}
-		return body
-	})
+	g.awaitRedis()
 	g.setStock(sku, 20)
 	wants := distinct(sku, sku, 30)
 	replies := g.buyAll(wants, 6)

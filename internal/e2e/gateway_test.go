@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/stockgate/stockgate/internal/testservices"
@@ -118,6 +117,18 @@ func (g *gateway) awaitReady() {
 	})
 }
 
+// awaitRedis waits until it knows every partition's epoch, so that Redis decides.
+func (g *gateway) awaitRedis() {
+	g.w.t.Helper()
+	g.w.eventually("partitions open", func() string {
+		_, body := g.get("/v1/status")
+		if strings.Contains(body, `"partitions_open":64`) {
+			return ""
+		}
+		return body
+	})
+}
+
 // kill ends it with SIGKILL.
 func (g *gateway) kill() { g.end(syscall.SIGKILL) }
 
@@ -198,27 +209,4 @@ func (g *gateway) stock(sku string) stockView {
 		g.w.t.Fatalf("stock of %s: %s: %v", sku, body, err)
 	}
 	return v
-}
-
-// metric is the sum of a metric's samples whose line contains all parts.
-func (g *gateway) metric(t testing.TB, name string, parts ...string) float64 {
-	t.Helper()
-	_, body := g.get("/metrics")
-	sum := 0.0
-lines:
-	for _, line := range strings.Split(body, "\n") {
-		if !strings.HasPrefix(line, name) {
-			continue
-		}
-		for _, part := range parts {
-			if !strings.Contains(line, part) {
-				continue lines
-			}
-		}
-		var v float64
-		if _, err := fmt.Sscanf(line[strings.LastIndexByte(line, ' ')+1:], "%g", &v); err == nil {
-			sum += v
-		}
-	}
-	return sum
 }

@@ -106,7 +106,7 @@ func (w *world) addCache(ctx context.Context, t *testing.T, s *stock.Snapshot, c
 		}
 		s.Open = append(s.Open, open...)
 	}
-	s.Parts |= stock.PartCache
+	s.Parts |= stock.PartCache | stock.PartOpen
 }
 
 // noEpochs: the checker's client only reads.

@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/internal/faults"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/internal/testservices"
 )
@@ -39,32 +41,61 @@ const patience = 60 * time.Second
 
 // world is one deployment: servers, order service and gateways.
 type world struct {
-	t        testing.TB
-	redis    *testservices.Redis
-	postgres *testservices.Postgres
-	dsn      string
-	orders   *orderservice.Service
-	backend  string // URL of the order service
-	http     *http.Client
-	extra    string // appended to the configuration of each gateway
-	upstream string // further keys of upstream orders, as flow YAML
-	confirm  string
-	noRedis  bool // redis.mode none
+	t          testing.TB
+	redis      *testservices.Redis
+	postgres   *testservices.Postgres
+	dsn        string
+	orders     *orderservice.Service
+	backend    string // URL of the order service
+	http       *http.Client
+	upstream   string // further keys of upstream orders, as flow YAML
+	confirm    string
+	hold       string // of every reservation
+	stockTable string // flow YAML; "" = stockgate's own
+	noRedis    bool   // redis.mode none
+	// What stands between the gateways and their servers; nil: nothing.
+	toRedis, toPostgres *faults.Proxy
+
 	gateways []*gateway
 }
 
 type option func(*world)
 
-// withConfig appends YAML to every gateway's configuration.
-func withConfig(yaml string) option { return func(w *world) { w.extra += yaml } }
-
 // withUpstream adds keys to the upstream, e.g. "timeout: 300ms".
 func withUpstream(keys string) option { return func(w *world) { w.upstream = ", " + keys } }
+
+// withProxies puts fault proxies between the gateways and Redis and PostgreSQL.
+func withProxies(w *world) {
+	pass := func(target string) *faults.Proxy {
+		p, err := faults.Listen(target)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(p.Close)
+		return p
+	}
+	w.toRedis, w.toPostgres = pass(w.redis.Addr), pass(w.postgres.Addr)
+}
+
+// redisAddr and gatewayDSN are where the gateways find their servers.
+func (w *world) redisAddr() string {
+	if w.toRedis != nil {
+		return w.toRedis.Addr()
+	}
+	return w.redis.Addr
+}
+
+func (w *world) gatewayDSN() string {
+	if w.toPostgres != nil {
+		return strings.Replace(w.dsn, w.postgres.Addr, w.toPostgres.Addr(), 1)
+	}
+	return w.dsn
+}
 
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api",
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m",
 		orders: orderservice.New(orderservice.Config{OrdersMax: 1_000_000})}
 	for _, o := range options {
 		o(w)
@@ -100,6 +131,10 @@ func (w *world) configFor(public, control int) string {
 	if w.noRedis {
 		mode = "none"
 	}
+	table := ""
+	if w.stockTable != "" {
+		table = "stock: " + w.stockTable
+	}
 	return fmt.Sprintf(`
 listen: "127.0.0.1:%d"
 control: {listen: "127.0.0.1:%d"}
@@ -107,6 +142,7 @@ redis: {mode: %s, addresses: ["%s"]}
 database:
   driver: postgres
   dsn: "%s"
+  %s
 breaker: {open: 200ms, open_max: 1s}
 fallback: {transactions: 1000/s, lines: 100000/s, queue: {max_wait: 10s}}
 replica_timeout: 3s
@@ -117,9 +153,10 @@ routes:
     match: {methods: [POST], path: /orders}
     upstream: orders
     admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: %s}
+defaults: {hold: %s}
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: 10s}
-%s`, public, control, mode, w.redis.Addr, w.dsn, w.backend, w.upstream, w.confirm, w.extra)
+`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.backend, w.upstream, w.confirm, w.hold)
 }
 
 // eventually waits until done reports "" and fails the test with its last complaint otherwise. It polls: what it waits for happens in
