@@ -29,8 +29,10 @@ type auditor struct {
 
 	mu       sync.Mutex
 	last     []api.Invariant
-	checked  int // SKUs of the last pass
-	tooLarge int // SKUs left out for the length of their ledger
+	unknowns int64         // held reservations of unknown outcome, as of the last pass
+	oldest   time.Duration // for how long the oldest has been
+	checked  int           // SKUs of the last pass
+	tooLarge int           // SKUs left out for the length of their ledger
 }
 
 func newAuditor(a *app) *auditor {
@@ -49,6 +51,9 @@ func (u *auditor) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := u.countUnknowns(ctx); err != nil {
+		return err
+	}
 	snap := stock.Snapshot{}
 	if len(skus) > 0 {
 		if snap, err = u.a.store.Snapshot(ctx, skus); err != nil {
@@ -61,6 +66,25 @@ func (u *auditor) pass(ctx context.Context) error {
 	snap.Parts |= stock.PartGauges
 	u.keep(&snap, len(skus), tooLarge)
 	return nil
+}
+
+// countUnknowns shows what time never ends, so that somebody is alerted (I3, I6).
+func (u *auditor) countUnknowns(ctx context.Context) error {
+	count, oldest, err := u.a.store.Unknowns(ctx)
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.unknowns, u.oldest = count, oldest
+	return nil
+}
+
+// shown is what countUnknowns found last.
+func (u *auditor) shown() (count int64, oldest time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.unknowns, u.oldest
 }
 
 // turn picks the SKUs of this pass.

@@ -53,6 +53,8 @@ var (
 	descPending       = desc("bookings_pending", "Outcomes that wait for the database.")
 	descJobSuccess    = desc("job_last_success_timestamp_seconds", "When a background job last ended well; 0: never.", "job")
 	descJobFailures   = desc("job_failures_total", "Passes of a background job that failed.", "job")
+	descUnknown       = desc("unknown_reservations", "Held reservations of unknown outcome, those in flight included, as of the last audit.")
+	descUnknownAge    = desc("unknown_oldest_seconds", "How long the oldest of them has been so: alert when it passes the order service's order_delay.")
 	descBroken        = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
 	descAudited       = desc("audited_skus", "SKUs in the last audit.")
 	descNotAudited    = desc("audit_left_out_skus", "SKUs left out of the last audit, because their ledger is too long to read online.")
@@ -146,6 +148,9 @@ func (c appCollector) audit(e emitter) {
 			e.gauge(descBroken, float64(v.Violations), v.Name)
 		}
 	}
+	count, oldest := c.a.audit.shown()
+	e.gauge(descUnknown, float64(count))
+	e.gauge(descUnknownAge, oldest.Seconds())
 	checked, tooLarge := c.a.audit.coverage()
 	e.gauge(descAudited, float64(checked))
 	e.gauge(descNotAudited, float64(tooLarge))

@@ -342,3 +342,28 @@ func caseOwner(t *testing.T, e *env) {
 		t.Error("the owner of a duplicate's row is alive")
 	}
 }
+
+// What nobody knows the outcome of is counted until it is known, in flight or not.
+func caseUnknowns(t *testing.T, e *env) {
+	e.set("sku-1", 5)
+	count := func() int64 {
+		t.Helper()
+		n, oldest, err := e.Store.Unknowns(t.Context())
+		if err != nil || oldest < 0 || (n == 0) != (oldest == 0) {
+			t.Fatalf("%d unknowns, the oldest %s, %v", n, oldest, err)
+		}
+		return n
+	}
+	if n := count(); n != 0 {
+		t.Fatalf("%d unknowns in an empty store", n)
+	}
+	a, b := wish("sku-1", 1), wish("sku-1", 1)
+	e.exec(settle(a), settle(b), unknown(b, "timeout"))
+	if n := count(); n != 2 {
+		t.Errorf("%d unknowns, want the one in flight and the one that timed out", n)
+	}
+	e.exec(accept(a, nil), cancel(b))
+	if n := count(); n != 0 {
+		t.Errorf("%d unknowns, want none", n)
+	}
+}

@@ -57,6 +57,7 @@ var suite = []struct {
 	{"C038_ReplicasMigrateAtOnce", caseMigrate},
 	{"ADeploymentKeepsItsPartitions", casePrepare},
 	{"OwnersWhoAreGone", caseOwner},
+	{"UnknownsAreCounted", caseUnknowns},
 }
 
 func TestPostgres(t *testing.T) {

@@ -67,8 +67,9 @@ CREATE TABLE stockgate.reservation (
     created_at  timestamptz NOT NULL,
     updated_at  timestamptz NOT NULL
 );
-CREATE INDEX reservation_updated ON stockgate.reservation (updated_at, id);
+CREATE INDEX reservation_updated ON stockgate.reservation (updated_at); -- a batch has one time: its rows share an entry
 CREATE INDEX reservation_expiry ON stockgate.reservation (expires_at) WHERE state = 'held' AND outcome = 'accepted';
+CREATE INDEX reservation_unknown ON stockgate.reservation (created_at) WHERE state = 'held' AND outcome = 'unknown';
 
 CREATE TABLE stockgate.reservation_line (
     reservation_id uuid NOT NULL,

@@ -67,8 +67,9 @@ CREATE TABLE stockgate_reservation (
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX stockgate_reservation_updated ON stockgate_reservation (updated_at, id);
+CREATE INDEX stockgate_reservation_updated ON stockgate_reservation (updated_at);
 CREATE INDEX stockgate_reservation_expiry ON stockgate_reservation (expires_at) WHERE state = 'held' AND outcome = 'accepted';
+CREATE INDEX stockgate_reservation_unknown ON stockgate_reservation (created_at) WHERE state = 'held' AND outcome = 'unknown';
 
 CREATE TABLE stockgate_reservation_line (
     reservation_id TEXT NOT NULL,
