@@ -181,16 +181,6 @@ func (h *head) find(name string) (value []byte, found, again bool) {
 	return value, found, false
 }
 
-// has reports whether there is a field of the name.
-func (h *head) has(name string) bool {
-	for _, f := range h.fields {
-		if named(f.name, name) {
-			return true
-		}
-	}
-	return false
-}
-
 // eachToken calls f for every element of the comma lists in the fields of a name.
 func (h *head) eachToken(name string, f func(token []byte) bool) {
 	for _, field := range h.fields {

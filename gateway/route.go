@@ -12,7 +12,6 @@ import (
 // route is a Route made ready.
 type route struct {
 	name     string
-	index    int
 	pattern  pattern
 	methods  []string // none: all
 	upstream *upstream

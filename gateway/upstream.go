@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/stockgate/stockgate/internal/crashpoint"
+	"github.com/stockgate/stockgate/stock"
 )
 
 // upstream is a backend: its connections, and the slots that bound how many requests are there at once.
@@ -90,7 +91,7 @@ func (u *upstream) takeSlot() *problem {
 
 func (u *upstream) full() *problem {
 	u.metrics.full.Inc()
-	return &problem{code: "QUEUE_FULL", limit: "upstreams." + u.name + ".max_connections", value: strconv.Itoa(cap(u.slots))}
+	return &problem{code: stock.CodeQueueFull, limit: "upstreams." + u.name + ".max_connections", value: strconv.Itoa(cap(u.slots))}
 }
 
 func (u *upstream) giveSlot() { <-u.slots }
