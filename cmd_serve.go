@@ -84,7 +84,7 @@ func newLogger(cfg config.Log) (*zap.Logger, error) {
 	}
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime, enc.TimeKey = zapcore.RFC3339NanoTimeEncoder, "time"
-	var encoder zapcore.Encoder = zapcore.NewJSONEncoder(enc)
+	encoder := zapcore.NewJSONEncoder(enc)
 	if cfg.Format == "console" {
 		enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		encoder = zapcore.NewConsoleEncoder(enc)

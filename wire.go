@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -228,5 +229,10 @@ func (a *app) newCore(meta ledger.Meta) (*core, error) {
 }
 
 func (a *app) rule(sku string) gateway.Rule {
-	return gateway.Rule{MaxQty: a.cfg.RuleFor(sku).MaxQty, Hold: a.cfg.Defaults.Hold.Std()}
+	rule := a.cfg.RuleFor(sku)
+	key := "defaults.max_qty"
+	if slices.ContainsFunc(a.cfg.SKUs, func(r config.SKURule) bool { return r.Match.Matches(sku) }) {
+		key = "skus[" + string(rule.Match) + "].max_qty"
+	}
+	return gateway.Rule{MaxQty: rule.MaxQty, MaxQtyKey: key, Hold: a.cfg.Defaults.Hold.Std()}
 }

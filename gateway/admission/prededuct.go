@@ -62,7 +62,7 @@ func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply
 	case stock.CacheDuplicate:
 		return a.duplicate(ctx, r, reply)
 	case stock.CacheSoldOut:
-		if r.Keyed && !(reply.IDsLoaded && a.fleet.AllRedisOK()) {
+		if r.Keyed && (!reply.IDsLoaded || !a.fleet.AllRedisOK()) {
 			// Redis may not know every id: only the database can tell a late buyer from a winner's retry.
 			return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase})
 		}

@@ -35,7 +35,7 @@ func setup(t *testing.T, change func(cfg *Config, deps *Deps)) *bundle {
 	b.readiness.Ready()
 	cfg := Config{}
 	deps := Deps{
-		Deducter: b.shop, Store: b.shop, Cache: b.shop, Committed: b.shop.committed, Readiness: b.readiness, Registry: b.registry,
+		Deducter: b.shop, Store: b.shop, Cache: b.shop, Committed: b.committed, Readiness: b.readiness, Registry: b.registry,
 		Status: func() api.Status {
 			return api.Status{Gateway: "g1", Redis: api.Redis{Mode: "standalone", Breaker: "closed"}}
 		},

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"errors"
 	"go/build"
 	"io/fs"
 	"path/filepath"
@@ -119,8 +120,12 @@ func packages(t *testing.T) []pkg {
 			return filepath.SkipDir
 		}
 		p, err := build.ImportDir(path, 0)
+		var none *build.NoGoError
+		if errors.As(err, &none) {
+			return nil
+		}
 		if err != nil {
-			return nil // no Go files here
+			return err
 		}
 		folder, _ := filepath.Rel(root, path)
 		if folder == "." {

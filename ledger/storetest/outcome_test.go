@@ -348,7 +348,7 @@ func caseUnknowns(t *testing.T, e *env) {
 	e.set("sku-1", 5)
 	count := func() int64 {
 		t.Helper()
-		n, oldest, err := e.Store.Unknowns(t.Context())
+		n, oldest, err := e.Unknowns(t.Context())
 		if err != nil || oldest < 0 || (n == 0) != (oldest == 0) {
 			t.Fatalf("%d unknowns, the oldest %s, %v", n, oldest, err)
 		}
