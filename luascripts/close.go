@@ -92,8 +92,6 @@ func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, clo
 		}
 	}
 	for i := range closings {
-		appendIDHex(&hex, closings[i].ID)
-		cmd.bytes(hex[:])
 		cmd.closing(&closings[i])
 	}
 }
@@ -106,14 +104,13 @@ func (c *command) fact(f *stock.Fact) {
 	c.bool(f.Paused)
 }
 
-// closing adds try and record.
+// closing adds the record of a won try, or a lost try alone.
 func (c *command) closing(k *stock.Closing) {
 	from := len(c.buf)
-	c.buf = appendHex(c.buf, uint64(k.Try))
-	c.cut(from)
-	from = len(c.buf)
 	if k.Won {
 		c.buf = appendRecord(c.buf, k.Try, k.Fingerprint)
+	} else {
+		c.buf = appendHex(c.buf, uint64(k.Try))
 	}
 	c.cut(from)
 }

@@ -6,7 +6,7 @@
 --       3 due         zset id by deadline, ms
 --       4 out         hash SKU → units in open, '#' → epoch it was summed under
 --       5 …           F keys of SKUs, one a fact
---       then          N id records, one a closing
+--       then          N id records, one a closing; the name ends with the id, 32 hex digits
 -- ARGV  1 epoch       that the caller knows, 1 … 2^53; every fact is of this epoch
 --       2 run id      of the server that was loaded; '' = do not ask
 --       3 keep        TTL of a record that won leaves, ms
@@ -14,7 +14,7 @@
 --       5 F           facts, 0 … 128
 --       6 N           closings, 0 … 128; F + N ≥ 1
 --       then F times  ver, base, rest (0 … 2^53), paused (0 | 1)
---       then N times  id (32 hex digits), try (16 hex digits), record try|fingerprint if won, '' if lost
+--       then N times  try|fingerprint if won, try (16 hex digits) if lost
 -- Reply 'S' stale: nothing was read or written
 --       'K' n: done; n registers or entries were not what they must be and were left untouched
 -- Cost  4 + F commands to look; 2 for entries that go, 1 a record, 2 a fact that is newer, 1 to 3 for out, 4 to renew.
@@ -40,7 +40,7 @@ end
 
 if N > 0 then
   local ids, first = {}, 7 + 4 * F
-  for i = 1, N do ids[i] = ARGV[first + 3 * (i - 1)] end
+  for i = 1, N do ids[i] = string.sub(KEYS[4 + F + i], -32) end
   local entries = redis.call('HMGET', KEYS[2], unpack(ids))
   local records = redis.call('MGET', unpack(KEYS, 5 + F, 4 + F + N))
   local entry, record = {}, {} -- by id: a closing sees what an earlier one of the same batch did
@@ -49,8 +49,8 @@ if N > 0 then
     record[ids[i]] = records[i]
   end
   for i = 1, N do
-    local id, try, won = ids[i], ARGV[first + 3 * i - 2], ARGV[first + 3 * i - 1]
-    local open = entry[id]
+    local id, record_or_try = ids[i], ARGV[first + i - 1]
+    local open, try = entry[id], string.sub(record_or_try, 1, 16)
     if open and string.sub(open, 1, 16) == try then
       local lines = lines_of(open)
       if lines then
@@ -61,9 +61,9 @@ if N > 0 then
         corrupt = corrupt + 1
       end
     end
-    if won ~= '' then
-      writes[#writes + 1] = {KEYS[4 + F + i], won}
-      record[id] = won
+    if #record_or_try > 16 then
+      writes[#writes + 1] = {KEYS[4 + F + i], record_or_try}
+      record[id] = record_or_try
     elseif record[id] and string.sub(record[id], 1, 16) == try then
       writes[#writes + 1] = {KEYS[4 + F + i], false}
       record[id] = false

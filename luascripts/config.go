@@ -27,6 +27,9 @@ const (
 	pendingMaxDefault = 8192
 	linesMax          = 512 // lines in one batch: bounds the arguments that a script unpacks at once
 
+	// embeddedTimeout is the least time-out of the embedded Redis. It is slower than a real one, and cannot be cut off from us.
+	embeddedTimeout = time.Second
+
 	// keyTTL is how long a key lives without use. It is finite so that what nobody uses goes by itself, and long so that nothing
 	// in use ever does.
 	keyTTL = 30 * 24 * time.Hour
@@ -44,7 +47,8 @@ type Config struct {
 	TLS *tls.Config
 	// PoolSize bounds the connections, 2 or more. One is kept for RunID, the breaker's probe. Defaults to 32.
 	PoolSize int
-	// Timeout bounds dialling, waiting for a connection, and one call. Past it the answer is unknown. Defaults to 50 ms.
+	// Timeout bounds dialling, waiting for a connection, and one call. Past it the answer is unknown. Defaults to 50 ms; the
+	// embedded Redis gets at least 1 s.
 	Timeout time.Duration
 	// Prefix starts every key; it may not hold braces. Defaults to stockgate.
 	Prefix string
@@ -76,6 +80,7 @@ func (c Config) withDefaults() Config {
 	c.PendingMax = cmp.Or(c.PendingMax, pendingMaxDefault)
 	if c.Mode == ModeEmbedded {
 		c.PinRunID = false
+		c.Timeout = max(c.Timeout, embeddedTimeout)
 	}
 	return c
 }

@@ -43,7 +43,7 @@ func (e *fakeEpochs) learn(p int, epoch int64, runID string) {
 	e.epoch[p], e.runID = epoch, runID
 }
 
-// bench is one client with a Redis of its own, and a plain connection to look behind it.
+// rig is one client with a Redis of its own, and a plain connection to look behind it.
 type rig struct {
 	testing.TB
 	*Client
@@ -51,6 +51,8 @@ type rig struct {
 	raw    *redis.Client
 	server *testservices.Redis // nil: embedded
 	ver    int64
+	alone  reserver // of fullBatch
+	sent   []*item  // of fullBatch
 }
 
 // generous is a time-out for tests that are not about time-outs, on a busy machine.
@@ -92,7 +94,7 @@ func newRig(t testing.TB, cfg Config, guard Guard) *rig {
 	return r
 }
 
-// begin opens an epoch of every partition and lets the replica know.
+// open begins an epoch of every partition and lets the replica know.
 func (r *rig) open(epoch int64) {
 	r.Helper()
 	ctx := context.Background()

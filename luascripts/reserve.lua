@@ -5,15 +5,15 @@
 --       3 due         zset id by deadline, ms
 --       4 out         hash SKU → units in open, '#' → epoch it was summed under
 --       5 …           S keys of SKUs: hash epoch, base, rest, ver, paused
---       then          N id records: string try|fingerprint
+--       then          N id records: string try|fingerprint; the name ends with the id, 32 hex digits
 -- ARGV  1 epoch       that the caller knows, 1 … 2^53
 --       2 run id      of the server that was loaded; '' = do not ask
---       3 S           distinct SKUs, 1 … 512
---       4 N           reservations, 1 … 128
---       5 TTL         of what is written, ms
+--       3 TTL         of what is written, ms
+--       4 numbers     JSON array, for a number costs a tenth of an argument: S distinct SKUs (1 … 512), N reservations (1 … 128), and
+--                     N times: bytes of its entry, ms until its open deadline, number of lines n ≥ 1, and n times: SKU (1 … S),
+--                     quantity (1 … 2^53)
+--       5 entries     N entries one behind another; each starts with its record, try|fingerprint|
 --       6 …           S SKUs, in the order of their keys
---       then N times  id (32 hex digits), ms until the open deadline, entry (starts with its record try|fingerprint|),
---                     number of lines n ≥ 1, and n times: SKU (1 … S), quantity (1 … 2^53)
 -- Reply 'S' stale: another epoch or another server, nothing was read or written
 --       'K' ids ';' S times base ',' rest ',' ver ';' N times one of, in order of precedence
 --         'D' record open   the id is known: its record (33 bytes), and 1 if that try stands in open, else 0
@@ -22,19 +22,20 @@
 --         'Q' s ','         wait: free < qty ≤ base + rest
 --         'W'               won, or won before by this same try
 --       ids: 1 if the partition's ids were loaded under this epoch, else 0
--- Cost  4 + S commands; 1 more for a known id; 2 more for a winner and 6 more for all winners. Losers write nothing.
+-- Cost  3 + S commands, and INFO; 1 more for a known id; 1 more for a winner and 9 for all winners. Losers write nothing.
 
 local part = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'ids')
 if not current(part, ARGV[1], ARGV[2]) then return 'S' end
 
-local S, N, ttl = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local ttl, numbers, blob = ARGV[3], cjson.decode(ARGV[4]), ARGV[5]
+local S, N = numbers[1], numbers[2]
 local NOT_LOADED, CORRUPT, PAUSED, SOLD_OUT, WAIT, WON = 1, 2, 3, 4, 5, 6
-local letters = {'N', 'C', 'P', 'T', 'Q', 'W'}
+local letters = {'N', 'C', 'P', 'T', 'Q'}
 
 -- Registers. fixed[s]: the code of every request for SKU s, whatever its quantity.
 local outs = redis.call('HMGET', KEYS[4], SUMMED, unpack(ARGV, 6, 5 + S))
 local summed = outs[1] == ARGV[1]
-local fixed, heads, total, free, out = {}, {}, {}, {}, {}
+local fixed, heads, total, base, taken = {}, {}, {}, {}, {}
 for s = 1, S do
   local r = redis.pcall('HMGET', KEYS[4 + s], 'epoch', 'base', 'rest', 'ver', 'paused')
   heads[s] = '0,0,0'
@@ -43,23 +44,24 @@ for s = 1, S do
   elseif r[1] ~= ARGV[1] or not summed then
     fixed[s] = NOT_LOADED
   else
-    local base, rest, ver, taken = integer(r[2]), integer(r[3]), integer(r[4]), integer(outs[1 + s] or '0')
-    if not (base and rest and ver and taken) or base + rest > MAX then
+    local rest, ver = integer(r[3]), integer(r[4])
+    base[s], taken[s] = integer(r[2]), integer(outs[1 + s] or '0')
+    if not (base[s] and rest and ver and taken[s]) or base[s] + rest > MAX then
       fixed[s] = CORRUPT
     else
       heads[s] = r[2] .. ',' .. r[3] .. ',' .. r[4]
-      total[s], free[s], out[s] = base + rest, base - taken, taken
+      total[s] = base[s] + rest
       if r[5] ~= '0' then fixed[s] = r[5] == '1' and PAUSED or CORRUPT end
     end
   end
 end
 
--- Decisions. What an earlier item of the batch has won is seen by the later ones.
 local records = redis.call('MGET', unpack(KEYS, 5 + S, 4 + S + N))
-local reply, fields, deadlines, wins, entries, moved = {}, {}, {}, {}, {}, {}
+local reply, out, mine, wins
 
-local function known(id, record, entry, first)
-  local open = entries[id] or redis.call('HGET', KEYS[2], id)
+-- known answers for an id with a record or an open entry.
+local function known(key, entry, record, first)
+  local open = mine[key] or redis.call('HGET', KEYS[2], string.sub(key, -32))
   local standing = open and string.sub(open, 1, 16)
   if standing == string.sub(entry, 1, 16) then return 'W' end
   record = record or string.sub(open, 1, 33)
@@ -67,46 +69,63 @@ local function known(id, record, entry, first)
   return 'D' .. record .. (standing == string.sub(record, 1, 16) and '1' or '0')
 end
 
+-- decide gives the code of the lines at numbers[at], and the SKU that decided.
 local function decide(at, n)
-  local code, first = WON, ARGV[at]
+  local code, first = WON, numbers[at]
   for l = at, at + 2 * (n - 1), 2 do
-    local s, qty = tonumber(ARGV[l]), tonumber(ARGV[l + 1])
-    local c = fixed[s] or (qty > total[s] and SOLD_OUT) or (qty > free[s] and WAIT) or WON
-    if c < code then code, first = c, ARGV[l] end
+    local s, qty = numbers[l], numbers[l + 1]
+    local c = fixed[s] or (qty > total[s] and SOLD_OUT) or (qty > base[s] - (out[s] or taken[s]) and WAIT) or WON
+    if c < code then code, first = c, s end
   end
   return code, first
 end
 
-local function take(at, n)
-  for l = at, at + 2 * (n - 1), 2 do
-    local s, qty = tonumber(ARGV[l]), tonumber(ARGV[l + 1])
-    free[s], out[s], moved[s] = free[s] - qty, out[s] + qty, true
+-- pass decides about all, in order; what an earlier one has won is seen by the later ones. lost: by key, entries in open whose record
+-- is gone.
+local function pass(lost)
+  reply, out, mine, wins = {}, {}, {}, {}
+  local at, from = 3, 1
+  for i = 1, N do
+    local key, size, n = KEYS[4 + S + i], numbers[at], numbers[at + 2]
+    if records[i] or mine[key] then
+      local entry = string.sub(blob, from, from + size - 1)
+      reply[i] = known(key, entry, mine[key] and string.sub(mine[key], 1, 33) or records[i], numbers[at + 3])
+    else
+      local code, first = decide(at + 3, n)
+      if code < WON then
+        reply[i] = letters[code] .. first .. ','
+      elseif lost[key] then
+        reply[i] = known(key, string.sub(blob, from, from + size - 1), false, first)
+      else
+        for l = at + 3, at + 1 + 2 * n, 2 do
+          local s = numbers[l]
+          out[s] = (out[s] or taken[s]) + numbers[l + 1]
+        end
+        mine[key] = string.sub(blob, from, from + size - 1)
+        wins[#wins + 1] = {key, string.sub(key, -32), mine[key], numbers[at + 1]}
+        reply[i] = 'W'
+      end
+    end
+    from, at = from + size, at + 3 + 2 * n
   end
 end
 
-local at = 6 + S
-for i = 1, N do
-  local id, entry, n = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3])
-  if records[i] or entries[id] then
-    reply[i] = known(id, entries[id] and string.sub(entries[id], 1, 33) or records[i], entry, ARGV[at + 4])
-  else
-    local code, first = decide(at + 4, n)
-    if code < WON then
-      reply[i] = letters[code] .. first .. ','
-    elseif redis.call('HEXISTS', KEYS[2], id) == 1 then
-      reply[i] = known(id, false, entry, first) -- its record is gone, the entry counts
-    else
-      take(at + 4, n)
-      entries[id] = entry
-      wins[#wins + 1] = i
-      fields[#fields + 1] = id
-      fields[#fields + 1] = entry
-      deadlines[#deadlines + 1] = ARGV[at + 1]
-      deadlines[#deadlines + 1] = id
-      reply[i] = 'W'
+-- A winner must not have an entry in open. One without a record is so rare that it is looked for only now, and all is decided again
+-- if there is one.
+local lost, found = {}, true
+pass(lost)
+while found and #wins > 0 do
+  found = false
+  local ids = {}
+  for w = 1, #wins do ids[w] = wins[w][2] end
+  local entries = redis.call('HMGET', KEYS[2], unpack(ids))
+  for w = 1, #wins do
+    if entries[w] then
+      lost[wins[w][1]] = true
+      found = true
     end
   end
-  at = at + 4 + 2 * n
+  if found then pass(lost) end
 end
 
 -- Writes. Everything above only read; ZCARD makes a due of another type fail before the first write.
@@ -114,21 +133,21 @@ if #wins > 0 then
   redis.call('ZCARD', KEYS[3])
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-  for d = 1, #deadlines, 2 do deadlines[d] = text(now + tonumber(deadlines[d])) end
-  redis.call('HSET', KEYS[2], unpack(fields))
-  redis.call('ZADD', KEYS[3], unpack(deadlines))
+  local entries, deadlines, sums = {}, {}, {}
   for w = 1, #wins do
-    redis.call('SET', KEYS[4 + S + wins[w]], string.sub(fields[2 * w], 1, 33), 'PX', ttl)
+    local win = wins[w]
+    entries[2 * w - 1], entries[2 * w] = win[2], win[3]
+    deadlines[2 * w - 1], deadlines[2 * w] = text(now + win[4]), win[2]
   end
-  local sums = {}
-  for s in pairs(moved) do
+  for s, n in pairs(out) do
     sums[#sums + 1] = ARGV[5 + s]
-    sums[#sums + 1] = text(out[s])
+    sums[#sums + 1] = text(n)
   end
+  redis.call('HSET', KEYS[2], unpack(entries))
+  redis.call('ZADD', KEYS[3], unpack(deadlines))
   redis.call('HSET', KEYS[4], unpack(sums))
-  redis.call('PEXPIRE', KEYS[2], ttl)
-  redis.call('PEXPIRE', KEYS[3], ttl)
-  redis.call('PEXPIRE', KEYS[4], ttl)
+  for w = 1, #wins do redis.call('SET', wins[w][1], string.sub(wins[w][3], 1, 33), 'PX', ttl) end
+  for k = 2, 4 do redis.call('PEXPIRE', KEYS[k], ttl) end
 end
 
 local ids = part[3] == ARGV[1] and '1' or '0'

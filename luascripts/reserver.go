@@ -177,22 +177,34 @@ func (v *reserver) encode(epoch int64, runID string) {
 	}
 	cmd.int(epoch)
 	cmd.text(runID)
-	cmd.int(int64(len(v.skus)))
-	cmd.int(int64(len(v.batch)))
 	cmd.int(keyTTL.Milliseconds())
+	v.encodeNumbers()
+	from := len(cmd.buf)
+	for _, it := range v.batch {
+		cmd.buf = append(cmd.buf, it.entry()...)
+	}
+	cmd.cut(from)
 	for _, s := range v.skus {
 		cmd.bytes(s.it.sku(s.l))
 	}
+}
+
+// encodeNumbers adds the JSON array of all numbers.
+func (v *reserver) encodeNumbers() {
+	from := len(v.cmd.buf)
+	b := strconv.AppendInt(append(v.cmd.buf, '['), int64(len(v.skus)), 10)
+	b = strconv.AppendInt(append(b, ','), int64(len(v.batch)), 10)
 	for _, it := range v.batch {
-		cmd.bytes(it.id[:])
-		cmd.int(it.ttl)
-		cmd.bytes(it.entry())
-		cmd.int(int64(len(it.lines)))
+		b = strconv.AppendInt(append(b, ','), int64(it.entryEnd), 10)
+		b = strconv.AppendInt(append(b, ','), it.ttl, 10)
+		b = strconv.AppendInt(append(b, ','), int64(len(it.lines)), 10)
 		for i := range it.lines {
-			cmd.int(int64(it.lines[i].at) + 1)
-			cmd.bytes(it.qty(&it.lines[i]))
+			b = strconv.AppendInt(append(b, ','), int64(it.lines[i].at)+1, 10)
+			b = append(append(b, ','), it.qty(&it.lines[i])...)
 		}
 	}
+	v.cmd.buf = append(b, ']')
+	v.cmd.cut(from)
 }
 
 // number gives each distinct SKU of the batch its place. A plain search over hashes: a batch has at most 512 lines and mostly one

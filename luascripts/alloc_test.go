@@ -1,0 +1,76 @@
+package luascripts
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// Budgets of allocations. A call of a script costs what go-redis and a deadline cost, however many reservations it carries; a
+// reservation itself costs none.
+const (
+	allocsPerCall        = 20
+	allocsPerReservation = 0.05
+)
+
+func TestAllocationBudget(t *testing.T) {
+	if raceEnabled {
+		t.Log("the race detector allocates: only the paths are run")
+	}
+	for name, available := range map[string]int64{"loser": 0, "winner": stock.MaxQuantity} {
+		t.Run(name, func(t *testing.T) {
+			r := measured(t, available, Config{})
+			n := uint64(0)
+			renew := func(res *stock.Reservation) {
+				n++
+				for i := range 8 {
+					res.ID[i] = byte(n >> (8 * i))
+				}
+			}
+			one := wish(1, 1, "sku-0", 1)
+			alone := testing.AllocsPerRun(200, func() {
+				renew(one)
+				if _, err := r.Reserve(context.Background(), one, time.Minute); err != nil {
+					t.Fatal(err)
+				}
+			})
+			full := testing.AllocsPerRun(100, func() { r.fullBatch(one, renew) })
+			t.Logf("alone %v, full batch %v", alone, full)
+			if raceEnabled {
+				return
+			}
+			if alone > allocsPerCall {
+				t.Errorf("one reservation alone: %v allocations, budget %v", alone, allocsPerCall)
+			}
+			if budget := allocsPerCall + batchMaxDefault*allocsPerReservation; full > budget {
+				t.Errorf("a full batch: %v allocations, budget %v", full, budget)
+			}
+		})
+	}
+}
+
+// fullBatch sends 128 reservations through a reserver of its own as Reserve does, from one goroutine.
+func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) {
+	v := &r.alone
+	v.c = r.Client
+	for range batchMaxDefault {
+		renew(res)
+		it := r.items.get()
+		it.fill(res, time.Minute)
+		v.pending = append(v.pending, it)
+	}
+	r.slots <- struct{}{}
+	v.take()
+	r.sent = append(r.sent[:0], v.batch...)
+	v.send()
+	r.release()
+	for _, it := range r.sent {
+		<-it.done
+		if it.err != nil {
+			r.Fatal(it.err)
+		}
+		r.items.put(it)
+	}
+}
