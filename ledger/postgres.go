@@ -89,14 +89,16 @@ func (p *postgres) acquire(ctx context.Context, _ bool) (*conn, error) {
 const deadlineGrace = 25 * time.Millisecond
 
 // begin is one message. It says READ COMMITTED and leaves READ WRITE to the server: one that was made read-only after a failover must
-// stay so for us.
+// stay so for us. Everything that a transaction looks for has an index, but while a table is young or has grown since it was last
+// analysed, the planner may prefer to read all of it: that is ruled out, as is compiling.
 func (p *postgres) begin(ctx context.Context) string {
 	statement := p.cfg.StatementTimeout
 	if deadline, bounded := ctx.Deadline(); bounded {
 		statement = min(statement, max(time.Until(deadline), time.Millisecond))
 	}
-	return fmt.Sprintf(`BEGIN ISOLATION LEVEL READ COMMITTED; SELECT now(), set_config('lock_timeout', '%d', true), `+
-		`set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true);`,
+	return fmt.Sprintf("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT now(), set_config('lock_timeout', '%d', true), "+
+		"set_config('statement_timeout', '%d', true), set_config('idle_in_transaction_session_timeout', '%d', true), "+
+		"set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true);",
 		p.cfg.LockTimeout.Milliseconds(), statement.Milliseconds(), idleInTransaction.Milliseconds())
 }
 

@@ -58,8 +58,8 @@ func (s *postgresSession) lock(req lockRequest) (lockReply, error) {
 	reply := lockReply{stocks: map[string]stockRow{}}
 	s.script.text.WriteString(s.p.begin(s.c.ctx) + "\n")
 	s.script.each = append(s.script.each, func(rows *sql.Rows) error {
-		var ignored [3]sql.RawBytes
-		return rows.Scan(&s.now, &ignored[0], &ignored[1], &ignored[2])
+		var set [5]sql.RawBytes // what set_config says
+		return rows.Scan(&s.now, &set[0], &set[1], &set[2], &set[3], &set[4])
 	})
 	if len(req.skus)+len(req.lookups) == 0 {
 		return reply, nil // BEGIN goes with what read asks

@@ -1,0 +1,187 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+var decideNow = time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+
+// holding is a transaction that has locked SKUs with so many units each.
+func holding(units map[string]int64) *held {
+	h := &held{now: decideNow, forwardWithin: 2 * time.Second, skus: map[string]*skuState{}, rows: map[stock.ID]*rowState{},
+		ops: map[opKey]bool{}, epochs: map[int]int64{}}
+	for sku, n := range units {
+		h.skus[sku] = &skuState{sku: sku, present: true, whole: true, available: n, last: n, stockIn: n, seq: 1, ver: 1}
+	}
+	return h
+}
+
+func decideWish(id byte, try stock.Try, lines ...stock.Line) *stock.Reservation {
+	return &stock.Reservation{ID: stock.ID{id}, Try: try, Fingerprint: stock.Fingerprint(lines), Lines: lines, Hold: time.Minute}
+}
+
+// Of several lines the verdict that comes first counts; a corrupt number is never taken for sold out.
+func TestTheFirstVerdictOfAllLinesCounts(t *testing.T) {
+	h := holding(map[string]int64{"few": 1, "paused": 5, "corrupt": -3, "granted": 2, "many": 9, "over": stock.MaxQuantity + 1})
+	h.skus["paused"].paused = true
+	h.skus["granted"].granted = 5
+	f := func(want stock.Verdict, skus ...string) {
+		t.Helper()
+		var lines []stock.Line
+		for _, s := range skus {
+			lines = append(lines, stock.Line{SKU: s, Qty: 3})
+		}
+		res := h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: decideWish(1, 1, lines...)})
+		if res.Verdict != want {
+			t.Errorf("%v: %s, want %s", skus, res.Verdict, want)
+		}
+		if h.changed() {
+			t.Errorf("%v: a refusal changed something", skus)
+		}
+	}
+	f(stock.VerdictSoldOut, "few")
+	f(stock.VerdictUnknownSKU, "few", "nowhere")
+	f(stock.VerdictPaused, "few", "paused")
+	f(stock.VerdictUnknownSKU, "nowhere", "paused")
+	f(stock.VerdictCorrupt, "corrupt")
+	f(stock.VerdictCorrupt, "many", "over")
+	f(stock.VerdictSoldOut, "corrupt", "few")
+	f(stock.VerdictShort, "granted")
+	f(stock.VerdictShort, "few", "granted")
+	f(stock.VerdictPaused, "corrupt", "granted", "paused")
+}
+
+// What settle says of a row that is there, in order of precedence.
+func TestSettleLooksForDuplicatesBeforeStock(t *testing.T) {
+	line := stock.Line{SKU: "a", Qty: 1}
+	f := func(row stock.Row, r *stock.Reservation, want stock.Verdict) {
+		t.Helper()
+		h := holding(map[string]int64{"a": 0}) // sold out: who gets another verdict was known before stock was looked at
+		row.ID, row.Lines, row.Released = r.ID, []stock.Line{line}, []int64{0}
+		h.rows[r.ID] = &rowState{Row: row, stored: true}
+		if got := h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: r}).Verdict; got != want {
+			t.Errorf("row %s of try %s, answer %v: %s, want %s", row.State, row.Try, row.Answer != nil, got, want)
+		}
+	}
+	r := decideWish(1, 7, line)
+	row := func(try stock.Try, s stock.State, a *stock.Answer) stock.Row {
+		return stock.Row{Reservation: stock.Reservation{Try: try, Fingerprint: r.Fingerprint}, State: s, Answer: a}
+	}
+	kept := &stock.Answer{Status: 400}
+	f(row(7, stock.StateHeld, nil), r, stock.VerdictDone)
+	f(row(7, stock.StateConfirmed, nil), r, stock.VerdictDone)
+	f(row(7, stock.StateReleased, nil), r, stock.VerdictVoided)
+	f(row(7, stock.StateVoid, nil), r, stock.VerdictVoided)
+	f(row(7, stock.StateHeld, kept), r, stock.VerdictDuplicate) // it was forwarded: never again
+	f(row(8, stock.StateHeld, nil), r, stock.VerdictDuplicate)
+	f(row(8, stock.StateConfirmed, nil), r, stock.VerdictDuplicate)
+	f(row(8, stock.StateCompensating, nil), r, stock.VerdictDuplicate)
+	f(row(8, stock.StateSurplus, nil), r, stock.VerdictDuplicate)
+	f(row(8, stock.StateReleased, kept), r, stock.VerdictDuplicate)
+	f(row(8, stock.StateReleased, nil), r, stock.VerdictSoldOut)
+	f(row(8, stock.StateVoid, nil), r, stock.VerdictSoldOut)
+	other := decideWish(1, 7, stock.Line{SKU: "a", Qty: 2})
+	f(row(7, stock.StateHeld, kept), other, stock.VerdictKeyReused)
+	f(row(8, stock.StateReleased, nil), other, stock.VerdictKeyReused)
+}
+
+// Every transition that decide makes is one that the domain allows.
+func TestTransitionsAreThoseOfTheDomain(t *testing.T) {
+	line := stock.Line{SKU: "a", Qty: 2}
+	ops := func(id stock.ID, at time.Time) []*stock.Op {
+		r := decideWish(id[0], 7, line)
+		return []*stock.Op{
+			{Kind: stock.OpSettle, Reservation: r}, {Kind: stock.OpSettle, Reservation: decideWish(id[0], 9, line)},
+			{Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeAccepted}, {Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeAccepted, Confirm: true},
+			{Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeRejected}, {Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeUnknown, Reason: "x"},
+			{Kind: stock.OpRelease, ID: id, Try: 7, Reservation: r}, {Kind: stock.OpRelease, ID: id}, {Kind: stock.OpConfirm, ID: id},
+			{Kind: stock.OpExpire, ID: id, ExpiresAt: at}, {Kind: stock.OpSweep, Reservation: r},
+		}
+	}
+	id := stock.ID{1}
+	for from := stock.StateNone; from <= stock.StateCompensating; from++ {
+		for _, outcome := range []stock.Outcome{stock.OutcomeUnknown, stock.OutcomeAccepted, stock.OutcomeRejected} {
+			for n, op := range ops(id, decideNow) {
+				h := holding(map[string]int64{"a": 5})
+				h.skus["a"].held, h.skus["a"].confirmed, h.skus["a"].compensating = 2, 2, 2
+				if from != stock.StateNone {
+					h.rows[id] = &rowState{stored: true, Row: stock.Row{Reservation: *decideWish(1, 7, line), State: from, Outcome: outcome,
+						Transition: 4, Released: []int64{0}, ExpiresAt: decideNow}}
+				}
+				before := h.skus["a"].available
+				h.decide(op)
+				to := stock.StateNone
+				if row := h.rows[id]; row != nil {
+					to = row.State
+				}
+				if to != from && !from.CanBecome(to) {
+					t.Errorf("op %d took %s to %s", n, from, to)
+				}
+				taken := map[bool]int64{true: 2}
+				if want := before + taken[from.Deducted()] - taken[to.Deducted()]; h.skus["a"].available != want {
+					t.Errorf("op %d, %s → %s: available %d, want %d", n, from, to, h.skus["a"].available, want)
+				}
+				if to != from && len(h.entries) != 1 {
+					t.Errorf("op %d, %s → %s: %d ledger rows, want 1", n, from, to, len(h.entries))
+				}
+			}
+		}
+	}
+}
+
+// A stock row that is gone keeps nobody from confirming; what is to come back waits for it.
+func TestAStockRowThatIsGone(t *testing.T) {
+	h := holding(map[string]int64{"a": 5})
+	r := decideWish(1, 7, stock.Line{SKU: "a", Qty: 2})
+	h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: r})
+	h.skus["a"].present = false
+	if v := h.decide(&stock.Op{Kind: stock.OpRelease, ID: r.ID}).Verdict; v != stock.VerdictUnknownSKU {
+		t.Errorf("release: %s", v)
+	}
+	if v := h.decide(&stock.Op{Kind: stock.OpConfirm, ID: r.ID}).Verdict; v != stock.VerdictDone {
+		t.Errorf("confirm: %s", v)
+	}
+	if v := h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: decideWish(2, 8, r.Lines...)}).Verdict; v != stock.VerdictUnknownSKU {
+		t.Errorf("settle: %s", v)
+	}
+	if h.facts([]string{"a"}) != nil {
+		t.Error("a SKU without a stock row has a fact")
+	}
+}
+
+// An owner speaks for its own try only.
+func TestAnotherTrysRowIsLeftAlone(t *testing.T) {
+	r := decideWish(1, 7, stock.Line{SKU: "a", Qty: 2})
+	mine := decideWish(1, 8, r.Lines...)
+	for _, op := range []*stock.Op{
+		{Kind: stock.OpRelease, ID: r.ID, Try: 8, Reservation: mine}, {Kind: stock.OpSweep, Reservation: mine},
+		{Kind: stock.OpBook, ID: r.ID, Try: 8, Outcome: stock.OutcomeAccepted, Answer: &stock.Answer{Status: 201}},
+		{Kind: stock.OpBook, ID: r.ID, Try: 8, Outcome: stock.OutcomeRejected}, {Kind: stock.OpBook, ID: r.ID, Try: 8, Reason: "timeout"},
+	} {
+		h := holding(map[string]int64{"a": 5})
+		h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: r})
+		row := h.rows[r.ID].Row
+		if v := h.decide(op).Verdict; v != stock.VerdictStale {
+			t.Errorf("op %d: %s, want stale", op.Kind, v)
+		}
+		if now := h.rows[r.ID]; now.State != row.State || now.Try != row.Try || now.Outcome != row.Outcome || now.answered != nil ||
+			now.Reason != row.Reason || len(h.entries) != 1 {
+			t.Errorf("op %d changed the row: %+v", op.Kind, now)
+		}
+	}
+}
+
+// What was released of a line already does not come back again.
+func TestOnlyTheRestOfALineComesBack(t *testing.T) {
+	h := holding(map[string]int64{"a": 5})
+	r := decideWish(1, 7, stock.Line{SKU: "a", Qty: 3})
+	h.rows[r.ID] = &rowState{stored: true, Row: stock.Row{Reservation: *r, State: stock.StateConfirmed, Transition: 2, Released: []int64{1}}}
+	h.skus["a"].confirmed = 2
+	h.decide(&stock.Op{Kind: stock.OpRelease, ID: r.ID})
+	if k := h.skus["a"]; k.available != 7 || k.confirmed != 0 || h.rows[r.ID].Released[0] != 3 {
+		t.Errorf("available %d, confirmed %d, released %d", k.available, k.confirmed, h.rows[r.ID].Released[0])
+	}
+}

@@ -1,0 +1,67 @@
+// Package ledger is the truth: stock, reservations, and an append-only ledger of every transition and stock movement, in PostgreSQL
+// or SQLite. The last wall against overselling stands here. Store is the database; Deducter gathers what many requests ask of it into
+// few transactions.
+//
+// # A transaction
+//
+// Exec runs a batch of ops, in order, in one transaction: all of it or none. It locks and reads what the ops need, decides in plain Go
+// (held.decide, one small function a kind of op), and writes what has changed, as sets of rows. Both databases share the deciding.
+// The order of locks is the same for every transaction, so that none waits for another in a circle:
+//
+//	leases, by name       RaiseEpochs only, then partition_state by number
+//	new stock rows        OpSet of SKUs that are not there, by SKU bytes
+//	stock rows            by SKU bytes
+//	sku_state             by SKU bytes
+//	reservations          by id, those that are there; then new ones by id
+//	answers, ledger       theirs alone, under the locks above
+//
+// Stock rows are locked FOR NO KEY UPDATE, so rows of the shop that refer to them are not held up. An op that names an id alone has
+// the lines of its row looked up before anything is locked; lines never change. Booking an outcome that leaves the state alone locks no
+// SKU.
+//
+// Round trips with PostgreSQL, whatever the size of the batch: lock the stock rows; lock and read the rest; write; COMMIT. One more if
+// a settle finds its id known; one less if no SKU is locked. No state outlives a transaction, and statements are never prepared, so a
+// pgbouncer in transaction mode may stand between. SQLite locks the whole file.
+//
+// # What holds it together
+//
+//   - UPDATE … SET available = available − n WHERE sku = … AND available >= n: exactly one row per SKU, with exactly the expected
+//     result, or the transaction fails.
+//   - sku_state.last_available is what stockgate left in the stock row. A locked row with another value was changed by others: an
+//     external ledger row with the difference comes first. last_available is read in a statement after the lock, because a join with
+//     the locking one would show it as it was before the wait.
+//   - Every transaction that touches a SKU raises its ver by one. A Fact is the SKU's state at the end of the transaction; its epoch is
+//     read after the SKU's lock.
+//   - The ledger's before and after count unsold units (available + granted); seq has no gaps, and every row begins where the one
+//     before it ended, even while the stock row is corrupt or gone. A transition that moves no units has a row with delta 0 per line.
+//   - sku_state also keeps sums (put in, held, confirmed, compensating), so that a look at a SKU does not read its history.
+//   - A reservation belongs to one try. Every transition is a compare-and-set on its state and try; see stock.State and stock.OpKind.
+//     Another try may reopen what is void or released, unless an answer is kept.
+//   - forward_by and expires_at are reckoned from the database's clock at the beginning of the transaction, which is no earlier than
+//     the moment at which its first statement was sent.
+//
+// # A stock row that cannot be sold from
+//
+// NULL, below zero, above 2^53, in a table of the shop in SQLite no integer: VerdictCorrupt, never sold out. Nothing moves, no fact is
+// told, the value is left as it is. Confirming goes on, what is to be given back waits. OpSet mends it, or whoever broke it.
+//
+// # Errors
+//
+//   - stock.ErrNotExecuted: surely nothing was done. Any failure before COMMIT was sent, or one that the server answered to COMMIT.
+//   - stock.ErrUnavailable (also ErrNotExecuted): no connection, a broken or silent one, a server that is read-only, starting or
+//     stopping. Idle connections of the same age are dropped with it: after a failover they lead to the wrong server.
+//   - stock.ErrUnknown: COMMIT was sent and its reply lost. Repeat the same ops: a settle finds its own try held, an adjustment its op
+//     id, the others the state that they wanted.
+//   - Retryable: rolled back for another transaction's sake. BadMember: one op's data cannot be written.
+//   - ErrFenced: a lease has passed on.
+//
+// # A server that keeps silent
+//
+// lib/pq cannot abandon a statement: it asks the server, over a second connection, to cancel, and waits. A stopped server does not
+// answer, and a cancel that comes late hits whoever uses the connection next. So statements are never cancelled. The server ends them
+// (statement_timeout, lock_timeout, set in each transaction), and the socket of each connection has a deadline (type wire): that of the
+// call, and a time-out of its own. A socket that has failed once never speaks again.
+//
+// database/sql repeats some calls by itself on driver.ErrBadConn, which lib/pq also gives when a statement may have run. It does so for
+// calls on the pool, never for calls on one connection; everything here runs on a sql.Conn.
+package ledger
