@@ -94,12 +94,16 @@ func (s *Sweeper) pass(ctx context.Context) error {
 	if err != nil || len(held) == 0 {
 		return err
 	}
+	var failed error
 	for p := range s.cfg.Partitions {
 		if err := s.sweep(ctx, p); err != nil {
-			return fmt.Errorf("partition %d: %w", p, err)
+			failed = fmt.Errorf("partition %d: %w", p, err) // the others are swept all the same
+		}
+		if !s.cfg.Usable() || ctx.Err() != nil {
+			break
 		}
 	}
-	return nil
+	return failed
 }
 
 // sweep ends what is due in one partition.

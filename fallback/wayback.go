@@ -63,7 +63,8 @@ type WayBackConfig struct {
 	Overlap time.Duration
 	// Usable reports whether calls to Redis may be made: the breaker is closed. Needed; must not block.
 	Usable func() bool
-	// Now is the database's clock, as far as known; zero: not yet. Needed; must not block.
+	// Now is the database's clock, as far as known; zero: not yet, before the first heartbeat. Needed; must
+	// not block.
 	Now func() time.Time
 	// Check, if set, is asked before partitions are opened in a Redis whose contents are new: does it belong to this deployment?
 	Check func(ctx context.Context) error
@@ -141,7 +142,7 @@ func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig)
 	now := time.Now()
 	w.outage.Store(&now)
 	w.lastPass = now
-	w.learn = loop.New("epochs", cfg.Every, cfg.Log, func(ctx context.Context) error { _, err := w.Learn(ctx); return err })
+	w.learn = loop.New("epochs", cfg.Every, cfg.Log, w.learnPass)
 	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
 	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
 	for _, l := range w.Loops() {
@@ -208,6 +209,16 @@ func (w *WayBack) suspectAll() {
 	for p := range w.suspect {
 		w.suspect[p].Store(true)
 	}
+}
+
+// learnPass waits for the first heartbeat: a replica writes its row before it reads epochs, or those who wait for all replicas would
+// not count it.
+func (w *WayBack) learnPass(ctx context.Context) error {
+	if w.cfg.Now().IsZero() {
+		return nil
+	}
+	_, err := w.Learn(ctx)
+	return err
 }
 
 // Learn reads the epochs from the database.

@@ -15,12 +15,12 @@ import (
 // pass looks at Redis and mends what it finds. Nothing of it matters to readiness: what fails is done again in the next pass.
 func (w *WayBack) pass(ctx context.Context) error {
 	w.noteDropped()
+	if w.cfg.Now().IsZero() || !w.cfg.Usable() { // the epochs loop learns meanwhile
+		return nil
+	}
 	states, err := w.Learn(ctx)
 	if err != nil {
 		return err
-	}
-	if !w.cfg.Usable() || w.cfg.Now().IsZero() {
-		return nil
 	}
 	runID, err := w.cache.RunID(ctx)
 	if err != nil {

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,7 +28,7 @@ func (w *WayBack) catchUp(ctx context.Context) error {
 	facts := 0
 	err = w.eachChanged(ctx, since, func(page []stock.Fact) error {
 		facts += len(page)
-		return w.tell(ctx, nil, page)
+		return w.tell(ctx, nil, page, nil)
 	})
 	if err != nil {
 		return err
@@ -55,7 +56,7 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, only map[int]bo
 			}
 			w.rowClosings(closings, only, r)
 		}
-		if err := w.tell(ctx, closings, nil); err != nil {
+		if err := w.tell(ctx, closings, nil, only); err != nil {
 			return n, err
 		}
 		n += len(rows)
@@ -82,17 +83,25 @@ func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]boo
 	}
 }
 
-// tell sends closings and facts to their partitions, one call each.
-func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, facts []stock.Fact) error {
+// errStale: Redis does not know the epoch that this replica does.
+var errStale = errors.New("partition is stale")
+
+// tell sends closings and facts to their partitions, one call each. A stale partition is an error, or, where only is given, left out
+// of it from now on.
+func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, facts []stock.Fact, only map[int]bool) error {
 	of := factsByPartition(facts, w.cfg.Partitions)
-	for p, c := range closings {
-		if err := w.tellOne(ctx, p, c, of[p]); err != nil {
-			return err
+	for p := range closings {
+		if _, ok := of[p]; !ok {
+			of[p] = nil
 		}
-		delete(of, p)
 	}
 	for p, f := range of {
-		if err := w.tellOne(ctx, p, nil, f); err != nil {
+		err := w.tellOne(ctx, p, closings[p], f)
+		if only != nil && errors.Is(err, errStale) {
+			delete(only, p)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -103,7 +112,7 @@ func (w *WayBack) tellOne(ctx context.Context, p int, closings []stock.Closing, 
 	stale, err := w.cache.CloseNow(ctx, p, closings, facts)
 	if err == nil && stale {
 		w.Stale(p)
-		err = fmt.Errorf("partition %d is stale", p)
+		err = fmt.Errorf("%w: %d", errStale, p)
 	}
 	return err
 }
@@ -172,14 +181,21 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), only); err != nil {
 		return err
 	}
-	for p, epoch := range targets {
-		if err := w.cache.SetIDsLoaded(ctx, p, epoch); err != nil {
-			return err
+	return w.setIDsLoaded(ctx, targets, only, rows)
+}
+
+// setIDsLoaded says so of the targets that were told all rows; another epoch may have begun in any of them meanwhile.
+func (w *WayBack) setIDsLoaded(ctx context.Context, targets map[int]int64, told map[int]bool, rows int) error {
+	var failed error
+	for p := range told {
+		if err := w.cache.SetIDsLoaded(ctx, p, targets[p]); err != nil {
+			failed = err
+			continue
 		}
 		w.unloaded[p].Store(false)
 	}
-	w.cfg.Log.Info("ids loaded into redis", zap.Int("rows", rows), zap.Int("partitions", len(targets)))
-	return nil
+	w.cfg.Log.Info("ids loaded into redis", zap.Int("rows", rows), zap.Int("partitions", len(told)), zap.Error(failed))
+	return failed
 }
 
 // idTargets are the partitions that lack ids, with their epochs.

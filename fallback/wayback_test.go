@@ -130,7 +130,7 @@ func TestC010_AnEmptyRedisIsLoadedUnderANewEpoch(t *testing.T) {
 func TestLostKeysUnderTheSameServerAreNoticedByAHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, skuNames(100)...), newFakeRedis("one")
-		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Every = time.Minute })
+		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Every = 20 * time.Second })
 		r.start(t)
 		eventually(t, time.Second, "redis_ok", r.RedisOK)
 		redis.restart("one") // FLUSHALL
@@ -183,6 +183,44 @@ func TestTwoReplicasDoNotFight(t *testing.T) {
 				}
 			}
 			redis.restart(fmt.Sprint("server ", round+1))
+		}
+	})
+}
+
+func TestALateHolderLooksAgainUnderTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
+		a, b := newReplica("a", db, redis, nil), newReplica("b", db, redis, nil)
+		a.start(t)
+		eventually(t, time.Second, "redis_ok", a.RedisOK)
+		if err := b.reopen(t.Context(), []int{0, 1, 2}, "one"); err != nil { // b saw them lost before a came
+			t.Fatal(err)
+		}
+		wantEpoch(t, a, redis, db, 1)
+	})
+}
+
+func TestAPausedHolderCannotUndoTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
+		paused := newReplica("paused", db, redis, nil)
+		leases, _ := db.AcquireLeases(t.Context(), "paused", []string{stock.PartitionLease(0)}, 10*time.Second)
+		states, err := paused.raise(t.Context(), leases, "one", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second) // SIGSTOP; its lease runs out
+		next := newReplica("next", db, redis, nil)
+		next.start(t)
+		eventually(t, time.Second, "redis_ok", next.RedisOK)
+		if _, err := paused.raise(t.Context(), leases, "one", nil); err == nil {
+			t.Fatal("raised with a lost lease")
+		}
+		if err := paused.openAll(t.Context(), states, "one", leases); err == nil {
+			t.Fatal("opened under an older epoch")
+		}
+		if part := redis.part(0); part.epoch != 2 {
+			t.Fatalf("%+v", part)
 		}
 	})
 }

@@ -240,6 +240,22 @@ func TestPatienceEndsAsUnknown(t *testing.T) {
 	})
 }
 
+func TestNothingIsRepeatedForACallerThatLeftDuringTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{exec: func(context.Context, int, call) ([]*stock.Op, error) { time.Sleep(time.Second); return nil, errCut }}
+		d := start(t, s, ledger.DeducterConfig{})
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if err := d.Do(ctx, settle(stock.ClassPrededuct, "a")); !errors.Is(err, stock.ErrUnknown) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if n := len(s.seen()); n != 1 {
+			t.Fatalf("%d transactions, want 1", n)
+		}
+	})
+}
+
 func TestACallerThatLeavesBeforeTheStartSurelyDidNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{exec: func(ctx context.Context, n int, c call) ([]*stock.Op, error) {
