@@ -27,7 +27,7 @@ func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, 
 	defer c.lend(cmd)
 	for len(closings) > 0 || len(facts) > 0 {
 		n, f := min(len(closings), c.cfg.BatchMax), min(len(facts), c.cfg.BatchMax)
-		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f], c.call); stale || err != nil {
+		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f]); stale || err != nil {
 			return stale, err
 		}
 		closings, facts = closings[n:], facts[f:]
@@ -35,11 +35,8 @@ func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, 
 	return false, nil
 }
 
-// caller is Client.call or Client.guarded.
-type caller func(ctx context.Context, s *script, cmd *command) (any, error)
-
 // closeBatch makes one call of at most BatchMax closings and facts, whose ranges have been checked.
-func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings []stock.Closing, facts []stock.Fact, call caller) (bool, error) {
+func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings []stock.Closing, facts []stock.Fact) (bool, error) {
 	epoch, runID, ok := c.known(p)
 	if !ok {
 		c.sawStale(p)
@@ -49,7 +46,7 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 		return false, nil
 	}
 	c.encodeClose(cmd, p, epoch, runID, closings, facts)
-	reply, err := call(ctx, &c.scripts.close, cmd)
+	reply, err := c.call(ctx, &c.scripts.close, cmd)
 	if err != nil {
 		return false, err
 	}

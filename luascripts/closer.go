@@ -156,7 +156,7 @@ func (v *closer) send() (stale bool, err error) {
 			err = badReply("close", cause)
 		}
 	}()
-	return v.c.closeBatch(context.Background(), v.p, &v.cmd, v.closings, v.facts, v.c.call)
+	return v.c.closeBatch(context.Background(), v.p, &v.cmd, v.closings, v.facts)
 }
 
 // pause waits, or says that the client is ending.
