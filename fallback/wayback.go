@@ -70,6 +70,9 @@ type WayBackConfig struct {
 	Check func(ctx context.Context) error
 	// Dropped, if set, counts closes that were given up: Redis has not heard of them.
 	Dropped func() int64
+	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
+	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
+	AloneSince func(time.Time) bool
 	// Served, if set, names the SKUs that this replica sold lately: they are loaded first.
 	Served func() []string
 	// Log may be nil.
@@ -97,6 +100,9 @@ func (c WayBackConfig) withDefaults() WayBackConfig {
 	def(&c.LoadWindow, time.Hour)
 	def(&c.Lookback, 15*time.Second)
 	def(&c.Overlap, 10*time.Second)
+	if c.AloneSince == nil {
+		c.AloneSince = func(time.Time) bool { return false }
+	}
 	if c.LoadMax <= 0 {
 		c.LoadMax = 10_000
 	}

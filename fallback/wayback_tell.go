@@ -154,7 +154,8 @@ const idsLease = "ids"
 // an id is told SOLD_OUT only after a look into the database.
 //
 // A replica that has not learned the epoch yet may win an id whose closing finds no taker. Every live one has learned it after
-// replica_timeout; so the rows since the start are read once more then, and only after that are the ids called loaded.
+// replica_timeout, or has no need to if there is none; so the rows since the start are read once more then, and only after that are the
+// ids called loaded.
 func (w *WayBack) loadIDs(ctx context.Context) error {
 	targets := w.idTargets()
 	if len(targets) == 0 || !w.cfg.Usable() || w.cfg.Now().IsZero() {
@@ -175,7 +176,7 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.waitRenewing(ctx, leases, w.cfg.ReplicaTimeout-time.Since(local)); err != nil {
+	if err := w.awaitOthers(ctx, leases, local); err != nil {
 		return err
 	}
 	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), only); err != nil {
@@ -216,17 +217,20 @@ func (w *WayBack) tellIDs(ctx context.Context, leases []stock.Lease, since time.
 	return w.tellRows(ctx, since, only, false)
 }
 
-// waitRenewing waits for d and keeps the leases meanwhile.
-func (w *WayBack) waitRenewing(ctx context.Context, leases []stock.Lease, d time.Duration) error {
-	for d > 0 {
-		step := min(d, w.cfg.LeaseTTL/3)
-		if !sleep(ctx, step) {
+// awaitOthers waits until every live replica has learned the epochs that stood at began: for replica_timeout, or until a heartbeat shows
+// that there is no other. It keeps the leases meanwhile.
+func (w *WayBack) awaitOthers(ctx context.Context, leases []stock.Lease, began time.Time) error {
+	for !w.cfg.AloneSince(began) {
+		left := w.cfg.ReplicaTimeout - time.Since(began)
+		if left <= 0 {
+			return nil
+		}
+		if !sleep(ctx, min(left, w.cfg.LeaseTTL/3, w.cfg.Every/2)) {
 			return ctx.Err()
 		}
 		if err := w.renew(ctx, leases); err != nil {
 			return err
 		}
-		d -= step
 	}
 	return nil
 }

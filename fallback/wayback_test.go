@@ -409,6 +409,25 @@ func TestIDsWonByAReplicaThatLearnsLateAreLoaded(t *testing.T) {
 	})
 }
 
+// A replica that is alone waits for nobody: a sale may begin with its start. One heartbeat sent before is no proof.
+func TestIDsOfALoneReplicaAreLoadedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
+		var asked atomic.Int64
+		r := newReplica("a", db, redis, func(c *WayBackConfig) {
+			c.AloneSince = func(moment time.Time) bool {
+				asked.Add(1)
+				return time.Since(moment) >= time.Second // the next beat
+			}
+		})
+		r.start(t)
+		eventually(t, 5*time.Second, "ids loaded", func() bool { return redis.part(0).ids })
+		if asked.Load() < 2 {
+			t.Fatal("it did not wait for a heartbeat after the reading began")
+		}
+	})
+}
+
 func TestIDsOfADeadLoaderAreLoadedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")

@@ -95,6 +95,12 @@ func (h *Heartbeat) AllRedisOK() bool {
 	return b != nil && b.pulse.AllRedisOK && time.Since(b.at) <= h.cfg.Stale
 }
 
+// AloneSince reports whether a beat sent after that moment, by our own clock, found no other live replica. It does not block.
+func (h *Heartbeat) AloneSince(moment time.Time) bool {
+	b := h.last.Load()
+	return b != nil && b.at.After(moment) && b.pulse.Live == 1
+}
+
 // Now is the database's clock as the last beat tells it, ahead by at most the time that the beat took. Zero: no beat yet. It does not
 // block.
 func (h *Heartbeat) Now() time.Time {

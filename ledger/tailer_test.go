@@ -402,6 +402,18 @@ func TestHeartbeatBeatsEachSecondAndTells(t *testing.T) {
 		if h.Live() != 3 || told.Load() != 3 || !h.AllRedisOK() || !b.ok.Load() {
 			t.Fatalf("live %d, told %d", h.Live(), told.Load())
 		}
+		if h.AloneSince(time.Now().Add(-time.Minute)) {
+			t.Fatal("alone among three")
+		}
+		b.live.Store(1)
+		change := time.Now()
+		if h.AloneSince(change) {
+			t.Fatal("alone by a beat from before")
+		}
+		after(2 * time.Second)
+		if !h.AloneSince(change) {
+			t.Fatal("not alone after a beat that says so")
+		}
 		if d := time.Since(h.Now()); d != time.Hour {
 			t.Fatalf("the database's clock is off by %s", d)
 		}
