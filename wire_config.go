@@ -49,7 +49,7 @@ func redisConfig(c *config.Config) (luascripts.Config, error) {
 	out := luascripts.Config{
 		Mode: luascripts.ModeStandalone, Addresses: c.Redis.Addresses, Username: c.Redis.Username, Password: c.Redis.Password.Reveal(),
 		TLS: secure, PoolSize: c.Redis.PoolSize, Timeout: c.Redis.Timeout.Std(), Prefix: c.Redis.Prefix, Partitions: c.Redis.Partitions,
-		AllowEviction: c.Redis.AllowEviction, AnswersKeep: c.Answers.Keep.Std(), PinRunID: c.Redis.PinRunID,
+		AllowEviction: c.Redis.AllowEviction, AnswersKeep: c.Answers.Keep.Std(), PinRunID: c.Redis.PinRunID, PendingMax: c.Redis.PendingMax,
 	}
 	if c.Redis.Mode == config.RedisEmbedded {
 		// miniredis runs scripts a hundred times slower than Redis: a time-out made for a network would open the breaker under load.

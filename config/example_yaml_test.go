@@ -60,7 +60,7 @@ func TestKeysBesideTheExample(t *testing.T) {
 	var got []string
 	collectUnnamed(c, reflect.TypeFor[Config](), "", &got)
 	want := []string{"server", "control.timeout", "control.import_timeout", "control.redis_timeout", "control.body",
-		"control.import_body", "control.import_lines", "control.max_in_flight", "redis.pin_run_id", "redis.loads", "limit_keys", "hotspot.shared.burst", "answers.pending"}
+		"control.import_body", "control.import_lines", "control.max_in_flight", "redis.pin_run_id", "redis.pending_max", "redis.loads", "limit_keys", "hotspot.shared.burst", "answers.pending"}
 	for _, key := range got {
 		section, _, _ := strings.Cut(key, ".")
 		known := section == "server"

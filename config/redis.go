@@ -37,6 +37,8 @@ type Redis struct {
 	AllowEviction bool `yaml:"allow_eviction" default:"false"`
 	// Notice lost writes by the server's run id. Only for servers that refuse INFO in scripts set it to false; eventual SKUs are then refused.
 	PinRunID bool `yaml:"pin_run_id" default:"true"`
+	// Requests, and likewise closes, of one partition that may wait for a call; more requests get 503 QUEUE_FULL.
+	PendingMax int `yaml:"pending_max" default:"8192" range:"1..1048576"`
 	// Loads of missing SKUs from the database, per replica. A SKU that is not loaded yet waits or gets 503 NOT_LOADED.
 	Loads Rate `yaml:"loads" default:"500/s" range:"1/s..100000/s"`
 }
