@@ -241,7 +241,7 @@ func TestLateWorkIsDroppedInsteadOfRequeued(t *testing.T) {
 		late := push(t, q, settle(stock.ClassDatabase, "a").until(time.Second))
 		time.Sleep(time.Second - 1)
 		got := take(t, q, 1)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		q.Requeue(got, 0)
 		wantLimit(t, late[0].err(), stock.CodeQueueTimeout, "fallback.queue.max_wait", "2s")
 		wantEmpty(t, q)

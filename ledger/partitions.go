@@ -10,7 +10,7 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// ErrFenced: the lease that the call relies on has passed to another holder, or has run out. Nothing was done.
+// ErrFenced says that the lease that the call relies on has passed to another holder, or has run out. Nothing was done.
 var ErrFenced = errors.New("lease lost")
 
 // epochs are the epochs of the partitions that were ever loaded.

@@ -27,7 +27,7 @@ type wire struct {
 
 // Read implements net.Conn.
 func (w *wire) Read(b []byte) (int, error) {
-	if err := w.arm(w.Conn.SetReadDeadline); err != nil {
+	if err := w.arm(w.SetReadDeadline); err != nil {
 		return 0, err
 	}
 	n, err := w.Conn.Read(b)
@@ -36,7 +36,7 @@ func (w *wire) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (w *wire) Write(b []byte) (int, error) {
-	if err := w.arm(w.Conn.SetWriteDeadline); err != nil {
+	if err := w.arm(w.SetWriteDeadline); err != nil {
 		return 0, err
 	}
 	n, err := w.Conn.Write(b)

@@ -134,8 +134,8 @@ func TestServersThatRefuseAreNotExecuted(t *testing.T) {
 			return func() { r.raw.ConfigSet(ctx, "maxmemory", "0") }
 		},
 		"read only replica": func(r *rig) func() {
-			r.raw.SlaveOf(ctx, "127.0.0.1", "1")
-			return func() { r.raw.SlaveOf(ctx, "NO", "ONE") }
+			r.raw.ReplicaOf(ctx, "127.0.0.1", "1")
+			return func() { r.raw.ReplicaOf(ctx, "NO", "ONE") }
 		},
 		"busy": func(r *rig) func() {
 			r.raw.ConfigSet(ctx, "busy-reply-threshold", "1")

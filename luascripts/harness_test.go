@@ -76,12 +76,13 @@ func newRig(t testing.TB, cfg Config, guard Guard) *rig {
 		t.Fatal(err)
 	}
 	r.Client = c
-	address := ""
-	if c.inside != nil {
+	var address string
+	switch {
+	case c.inside != nil:
 		address = c.inside.server.Addr()
-	} else if r.server != nil {
+	case r.server != nil:
 		address = r.server.Addr
-	} else {
+	default:
 		address = cfg.Addresses[0]
 	}
 	r.raw = redis.NewClient(&redis.Options{Addr: address, Protocol: 2, DisableIdentity: true})

@@ -154,7 +154,7 @@ func TestC013_OnlyNOSCRIPTSendsTheText(t *testing.T) {
 			r.epochs.learn(0, 1, "0123")
 			_, err := r.Reserve(context.Background(), wish(1, 1, "s", 1), time.Minute)
 			other := stock.ErrUnknown
-			if c.class == other {
+			if errors.Is(c.class, other) {
 				other = stock.ErrNotExecuted
 			}
 			if !errors.Is(err, c.class) || errors.Is(err, other) || Failure(err) != c.node {
