@@ -14,7 +14,8 @@ type conn struct {
 	ctx context.Context
 	sql *sql.Conn
 	// broken: it must not go back to the pool.
-	broken bool
+	broken   bool
+	prepared map[string]*sql.Stmt // of this call: see each
 }
 
 var background = context.Background()
@@ -31,6 +32,29 @@ func (c *conn) count(query string, args ...any) (int64, error) {
 		return 0, notExecuted(err)
 	}
 	res, err := c.sql.ExecContext(background, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// each runs a statement that this call runs many times, prepared. Only for SQLite.
+func (c *conn) each(query string, args ...any) (int64, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, notExecuted(err)
+	}
+	st := c.prepared[query]
+	if st == nil {
+		var err error
+		if st, err = c.sql.PrepareContext(background, query); err != nil {
+			return 0, err
+		}
+		if c.prepared == nil {
+			c.prepared = map[string]*sql.Stmt{}
+		}
+		c.prepared[query] = st
+	}
+	res, err := st.ExecContext(background, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -110,6 +134,9 @@ func (c *conn) rollback() {
 // release gives the connection back to the pool, or closes it if it is broken. A connection that the server broke takes the idle
 // ones of its age with it: they most likely lead to the same dead server, and each would cost one call.
 func (c *conn) release() {
+	for _, st := range c.prepared {
+		_ = st.Close()
+	}
 	_ = c.sql.Raw(func(dc any) error {
 		pg, ok := dc.(*pgConn)
 		if ok && !pg.usable() && c.ctx.Err() == nil {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -79,7 +80,8 @@ func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
 		return verdict(v, h.rows[r.ID])
 	}
 	h.begin(row, r, stock.StateHeld)
-	row.ExpiresAt, row.ForwardBy = h.now.Add(r.Hold), h.now.Add(h.forwardWithin)
+	row.ExpiresAt = h.now.Add(r.Hold).Truncate(time.Microsecond) // as the database keeps it: expiry compares
+	row.ForwardBy = h.now.Add(h.forwardWithin).Truncate(time.Microsecond)
 	for _, l := range r.Lines {
 		h.shift(h.skus[l.SKU], row.entry(stock.KindSettle, -l.Qty))
 		h.skus[l.SKU].held += l.Qty

@@ -39,6 +39,7 @@ func (p *postgres) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	conn.until, _ = ctx.Deadline() // lib/pq itself would wait for a server that keeps silent
 	db := sql.OpenDB(conn)
 	defer db.Close()
 	turn, err := migrationTurn(ctx, db)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lib/pq"
-
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -29,12 +27,11 @@ func (w *writes) add(name, sql string, args ...any) {
 
 func (s *postgresSession) write(h *held) error {
 	var w writes
-	expect := s.writeStock(&w, h)
+	expect := s.writeStock(&w, h.touchedSKUs())
 	made, changed := h.changedRows()
-	s.writeNew(&w, made)
-	s.writeChanged(&w, changed)
-	writeLines(&w, append(made, changed...))
-	writeAnswers(&w, h)
+	writeMade(&w, made)
+	writeChanged(&w, changed)
+	writeAnswers(&w, h.answeredRows())
 	writeLedger(&w, h.entries)
 	query := "WITH " + strings.Join(w.parts, ",\n") + "\nSELECT sku, available FROM moved UNION ALL SELECT '', count(*) FROM changed"
 	err := s.c.rows(query, w.args, func(rows *sql.Rows) error { return expect.row(rows, len(changed)) })
@@ -75,17 +72,12 @@ func (e wall) complete() error {
 }
 
 // writeStock moves units and writes sku_state: last_available is what the stock row then holds.
-func (s *postgresSession) writeStock(w *writes, h *held) wall {
+func (s *postgresSession) writeStock(w *writes, touched []*skuState) wall {
 	expect := wall{}
-	var moved struct {
-		skus   []string
-		deltas []int64
-	}
-	var t skuArrays
-	for _, k := range h.touchedSKUs() {
-		t.add(k)
+	var moved []*skuState
+	for _, k := range touched {
 		if k.moved != 0 {
-			moved.skus, moved.deltas = append(moved.skus, k.sku), append(moved.deltas, k.moved)
+			moved = append(moved, k)
 			expect[k.sku] = k.available
 		}
 	}
@@ -93,9 +85,15 @@ func (s *postgresSession) writeStock(w *writes, h *held) wall {
 	w.add("moved", fmt.Sprintf(`UPDATE %s s SET %s = s.%s + d.delta FROM unnest($1::text[], $2::bigint[]) AS d(sku, delta)
 		WHERE s.%s = d.sku AND (d.delta >= 0 OR s.%s >= -d.delta) RETURNING s.%s::text AS sku, s.%s::bigint AS available`,
 		names.table, names.available, names.available, names.sku, names.available, names.sku, names.available),
-		skuArray(moved.skus), numberArray(moved.deltas))
-	if len(t.skus) > 0 {
-		w.add("state", `INSERT INTO stockgate.sku_state (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
+		textColumn(moved, func(k **skuState) string { return (*k).sku }), skuNumbers(moved, func(k *skuState) int64 { return k.moved }))
+	if len(touched) > 0 {
+		writeState(w, touched)
+	}
+	return expect
+}
+
+func writeState(w *writes, touched []*skuState) {
+	w.add("state", `INSERT INTO stockgate.sku_state (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
 			compensating, updated_at)
 		SELECT t.sku, t.granted, t.ver, t.seq, COALESCE(m.available, t.last), t.paused, t.stock_in, t.held, t.confirmed,
 			t.compensating, clock_timestamp()
@@ -105,40 +103,47 @@ func (s *postgresSession) writeStock(w *writes, h *held) wall {
 		ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
 			last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
 			confirmed = excluded.confirmed, compensating = excluded.compensating, updated_at = excluded.updated_at`,
-			skuArray(t.skus), numberArray(t.granted), numberArray(t.ver), numberArray(t.seq), numberArray(t.last), pq.BoolArray(t.paused),
-			numberArray(t.stockIn), numberArray(t.held), numberArray(t.confirmed), numberArray(t.compensating))
-	}
-	return expect
+		textColumn(touched, func(k **skuState) string { return (*k).sku }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.granted }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.ver }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.seq }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.last }),
+		boolColumn(touched, func(k **skuState) bool { return (*k).paused }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.stockIn }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.held }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.confirmed }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.compensating }))
 }
 
-// skuArrays are the columns of sku_state.
-type skuArrays struct {
-	skus                                                            []string
-	paused                                                          []bool
-	granted, ver, seq, last, stockIn, held, confirmed, compensating []int64
+func skuNumbers(skus []*skuState, of func(*skuState) int64) []byte {
+	return numberColumn(skus, func(k **skuState) int64 { return of(*k) })
 }
 
-func (t *skuArrays) add(k *skuState) {
-	t.skus, t.paused = append(t.skus, k.sku), append(t.paused, k.paused)
-	t.granted, t.ver, t.seq, t.last = append(t.granted, k.granted), append(t.ver, k.ver), append(t.seq, k.seq), append(t.last, k.last)
-	t.stockIn, t.held = append(t.stockIn, k.stockIn), append(t.held, k.held)
-	t.confirmed, t.compensating = append(t.confirmed, k.confirmed), append(t.compensating, k.compensating)
-}
+// The columns of reservations, in the order of rowColumns.
+const (
+	rowNames = `id, try, fingerprint, activity, user_id, route, state, outcome, owner, keyed, hold_us, reason, order_ref, transition,
+		expires_at, forward_by, created_at, updated_at`
+	rowArrays = `unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+		$10::boolean[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
+		$17::timestamptz[], $18::timestamptz[])`
+)
 
-// writeNew inserts rows that were not there. If one is there now, the unique index says so and the batch is repeated.
-func (s *postgresSession) writeNew(w *writes, rows []*rowState) {
+// writeMade inserts rows that were not there, and their lines. If one is there now, the unique index says so and the batch is
+// repeated.
+func writeMade(w *writes, rows []*rowState) {
 	if len(rows) == 0 {
 		return
 	}
-	w.add("made", `INSERT INTO stockgate.reservation (id, try, fingerprint, activity, user_id, route, state, outcome, owner, keyed,
-			hold_us, reason, order_ref, transition, expires_at, forward_by, created_at, updated_at)
-		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-			$9::text[], $10::boolean[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
-			$17::timestamptz[], $18::timestamptz[])`, rowColumns(rows)...)
+	w.add("made", `INSERT INTO stockgate.reservation (`+rowNames+`) SELECT * FROM `+rowArrays, rowColumns(rows)...)
+	if lines := linesOf(rows); len(lines) > 0 {
+		w.add("lines", `INSERT INTO stockgate.reservation_line (reservation_id, sku, qty, released)
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])`, lineColumns(lines)...)
+	}
 }
 
-// writeChanged updates rows that are locked.
-func (s *postgresSession) writeChanged(w *writes, rows []*rowState) {
+// writeChanged updates rows that are locked, and writes the lines of those that were reopened or released: a reopened row has the same
+// lines as before, or had none.
+func writeChanged(w *writes, rows []*rowState) {
 	if len(rows) == 0 {
 		w.add("changed", "SELECT 1 WHERE false")
 		return
@@ -147,78 +152,89 @@ func (s *postgresSession) writeChanged(w *writes, rows []*rowState) {
 			user_id = n.user_id, route = n.route, state = n.state, outcome = n.outcome, owner = n.owner, keyed = n.keyed,
 			hold_us = n.hold_us, reason = n.reason, order_ref = n.order_ref, transition = n.transition, expires_at = n.expires_at,
 			forward_by = n.forward_by, created_at = n.created_at, updated_at = n.updated_at
-		FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-			$9::text[], $10::boolean[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
-			$17::timestamptz[], $18::timestamptz[]) AS n(id, try, fingerprint, activity, user_id, route, state, outcome, owner, keyed,
-			hold_us, reason, order_ref, transition, expires_at, forward_by, created_at, updated_at)
-		WHERE r.id = n.id RETURNING r.id`, rowColumns(rows)...)
-}
-
-// rowColumns are the columns of reservations, as arrays, in the order of the table.
-func rowColumns(rows []*rowState) []any {
-	n := len(rows)
-	ids := make([]stock.ID, n)
-	var tries, prints, holds, transitions []int64
-	var activities, users, routes, states, outcomes, owners, reasons, refs []string
-	var keyed []bool
-	var expires, forward, made, changed []time.Time
-	for i, r := range rows {
-		ids[i] = r.ID
-		tries, prints = append(tries, int64(r.Try)), append(prints, int64(r.Fingerprint))
-		holds, transitions = append(holds, r.Hold.Microseconds()), append(transitions, r.Transition)
-		activities, users, routes = append(activities, r.Activity), append(users, r.User), append(routes, r.Route)
-		states, outcomes = append(states, r.State.String()), append(outcomes, r.Outcome.String())
-		owners, reasons, refs = append(owners, r.Owner), append(reasons, r.Reason), append(refs, r.OrderRef)
-		keyed = append(keyed, r.Keyed)
-		expires, forward = append(expires, r.ExpiresAt), append(forward, r.ForwardBy)
-		made, changed = append(made, r.CreatedAt), append(changed, r.UpdatedAt)
+		FROM `+rowArrays+` AS n(`+rowNames+`) WHERE r.id = n.id RETURNING r.id`, rowColumns(rows)...)
+	if lines := linesOf(rows); len(lines) > 0 {
+		w.add("relined", `INSERT INTO stockgate.reservation_line (reservation_id, sku, qty, released)
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])
+			ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`, lineColumns(lines)...)
 	}
-	return []any{idArray(ids), numberArray(tries), numberArray(prints), textArray(activities), textArray(users), textArray(routes),
-		textArray(states), textArray(outcomes), textArray(owners), pq.BoolArray(keyed), numberArray(holds), textArray(reasons),
-		textArray(refs), numberArray(transitions), timeArray(expires), timeArray(forward), timeArray(made), timeArray(changed)}
 }
 
-// writeLines writes the lines of new and reopened rows, and what was released of others. A reopened row has the same lines as
-// before, or had none.
-func writeLines(w *writes, rows []*rowState) {
-	var ids []stock.ID
-	var skus []string
-	var quantities, released []int64
+func rowColumns(rows []*rowState) []any {
+	number := func(of func(*rowState) int64) any {
+		return numberColumn(rows, func(r **rowState) int64 { return of(*r) })
+	}
+	text := func(of func(*rowState) string) any {
+		return textColumn(rows, func(r **rowState) string { return of(*r) })
+	}
+	moment := func(of func(*rowState) time.Time) any {
+		return timeColumn(rows, func(r **rowState) time.Time { return of(*r) })
+	}
+	return []any{
+		idColumn(rows, func(r **rowState) stock.ID { return (*r).ID }),
+		number(func(r *rowState) int64 { return int64(r.Try) }),
+		number(func(r *rowState) int64 { return int64(r.Fingerprint) }),
+		text(func(r *rowState) string { return r.Activity }),
+		text(func(r *rowState) string { return r.User }),
+		text(func(r *rowState) string { return r.Route }),
+		text(func(r *rowState) string { return r.State.String() }),
+		text(func(r *rowState) string { return r.Outcome.String() }),
+		text(func(r *rowState) string { return r.Owner }),
+		boolColumn(rows, func(r **rowState) bool { return (*r).Keyed }),
+		number(func(r *rowState) int64 { return r.Hold.Microseconds() }),
+		text(func(r *rowState) string { return r.Reason }),
+		text(func(r *rowState) string { return r.OrderRef }),
+		number(func(r *rowState) int64 { return r.Transition }),
+		moment(func(r *rowState) time.Time { return r.ExpiresAt }),
+		moment(func(r *rowState) time.Time { return r.ForwardBy }),
+		moment(func(r *rowState) time.Time { return r.CreatedAt }),
+		moment(func(r *rowState) time.Time { return r.UpdatedAt }),
+	}
+}
+
+// rowLine is a line with what was released of it.
+type rowLine struct {
+	id stock.ID
+	stock.Line
+	released int64
+}
+
+// linesOf are the lines to write of rows, in the order of locks.
+func linesOf(rows []*rowState) []rowLine {
+	var lines []rowLine
 	for _, r := range rows {
 		for i, l := range r.Lines {
 			if r.relined {
-				ids, skus = append(ids, r.ID), append(skus, l.SKU)
-				quantities, released = append(quantities, l.Qty), append(released, r.Released[i])
+				lines = append(lines, rowLine{id: r.ID, Line: l, released: r.Released[i]})
 			}
 		}
 	}
-	if len(ids) == 0 {
-		return
+	return lines
+}
+
+func lineColumns(lines []rowLine) []any {
+	return []any{
+		idColumn(lines, func(l *rowLine) stock.ID { return l.id }),
+		textColumn(lines, func(l *rowLine) string { return l.SKU }),
+		numberColumn(lines, func(l *rowLine) int64 { return l.Qty }),
+		numberColumn(lines, func(l *rowLine) int64 { return l.released }),
 	}
-	w.add("lines", `INSERT INTO stockgate.reservation_line (reservation_id, sku, qty, released)
-		SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])
-		ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`,
-		idArray(ids), skuArray(skus), numberArray(quantities), numberArray(released))
 }
 
 // writeAnswers keeps answers. The first one stays.
-func writeAnswers(w *writes, h *held) {
-	var ids []stock.ID
-	var tries, statuses []int64
-	var headers, bodies [][]byte
-	var at []time.Time
-	for _, r := range h.answeredRows() {
-		a := r.answered
-		ids, tries, statuses = append(ids, r.ID), append(tries, int64(a.Try)), append(statuses, int64(a.Status))
-		headers, bodies, at = append(headers, encodeHeaders(a.Headers)), append(bodies, notNil(a.Body)), append(at, a.At)
-	}
-	if len(ids) == 0 {
+func writeAnswers(w *writes, rows []*rowState) {
+	if len(rows) == 0 {
 		return
 	}
 	w.add("answers", `INSERT INTO stockgate.answer (reservation_id, try, status, headers, body, at)
-		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::bytea[], $5::bytea[], $6::timestamptz[])
+		SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bytea[], $5::bytea[], $6::timestamptz[])
 		ON CONFLICT (reservation_id) DO NOTHING`,
-		idArray(ids), numberArray(tries), numberArray(statuses), pq.ByteaArray(headers), pq.ByteaArray(bodies), timeArray(at))
+		idColumn(rows, func(r **rowState) stock.ID { return (*r).ID }),
+		numberColumn(rows, func(r **rowState) int64 { return int64((*r).answered.Try) }),
+		numberColumn(rows, func(r **rowState) int64 { return int64((*r).answered.Status) }),
+		bytesColumn(rows, func(r **rowState) []byte { return encodeHeaders((*r).answered.Headers) }),
+		bytesColumn(rows, func(r **rowState) []byte { return (*r).answered.Body }),
+		timeColumn(rows, func(r **rowState) time.Time { return (*r).answered.At }))
 }
 
 // writeLedger appends the ledger rows.
@@ -226,42 +242,19 @@ func writeLedger(w *writes, entries []entry) {
 	if len(entries) == 0 {
 		return
 	}
-	n := len(entries)
-	ids := make([]stock.ID, n)
-	skus, kinds, ops := make([]string, n), make([]string, n), make([]string, n)
-	reasons, actors := make([]string, n), make([]string, n)
-	seqs, tries, deltas, before, after := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
-	at := make([]time.Time, n)
-	for i := range entries {
-		e := &entries[i]
-		ids[i], skus[i], seqs[i], tries[i] = e.Reservation, e.SKU, e.Seq, int64(e.Try)
-		kinds[i], ops[i], reasons[i], actors[i] = string(e.Kind), e.Op, e.reason, e.actor
-		deltas[i], before[i], after[i], at[i] = e.Delta, e.Before, e.After, e.At
-	}
 	w.add("appended", `INSERT INTO stockgate.ledger (sku, seq, reservation_id, try, kind, op, delta, before, after, at, reason, actor)
 		SELECT * FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
 			$9::bigint[], $10::timestamptz[], $11::text[], $12::text[])`,
-		skuArray(skus), numberArray(seqs), idArray(ids), numberArray(tries), textArray(kinds), textArray(ops), numberArray(deltas),
-		numberArray(before), numberArray(after), timeArray(at), textArray(reasons), textArray(actors))
-}
-
-// timeArray is an array of moments as PostgreSQL reads it.
-func timeArray(times []time.Time) string {
-	b := make([]byte, 0, len(times)*30+2)
-	b = append(b, '{')
-	for i, t := range times {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = t.UTC().AppendFormat(b, `"2006-01-02 15:04:05.999999Z"`)
-	}
-	return string(append(b, '}'))
-}
-
-// notNil: an empty body is a body.
-func notNil(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
+		textColumn(entries, func(e *entry) string { return e.SKU }),
+		numberColumn(entries, func(e *entry) int64 { return e.Seq }),
+		idColumn(entries, func(e *entry) stock.ID { return e.Reservation }),
+		numberColumn(entries, func(e *entry) int64 { return int64(e.Try) }),
+		textColumn(entries, func(e *entry) string { return string(e.Kind) }),
+		textColumn(entries, func(e *entry) string { return e.Op }),
+		numberColumn(entries, func(e *entry) int64 { return e.Delta }),
+		numberColumn(entries, func(e *entry) int64 { return e.Before }),
+		numberColumn(entries, func(e *entry) int64 { return e.After }),
+		timeColumn(entries, func(e *entry) time.Time { return e.At }),
+		textColumn(entries, func(e *entry) string { return e.reason }),
+		textColumn(entries, func(e *entry) string { return e.actor }))
 }

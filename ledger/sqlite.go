@@ -59,6 +59,7 @@ func sqliteDSN(dsn string, busy time.Duration) (string, error) {
 	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()))
 	q.Add("_pragma", "journal_mode(WAL)")
 	q.Add("_pragma", "synchronous(FULL)")
+	q.Add("_pragma", "cache_size(-32768)") // 32 MiB: ids are random, so every batch touches pages all over the trees
 	q.Set("_txlock", "immediate")
 	return path + "?" + q.Encode(), nil
 }

@@ -96,7 +96,7 @@ func (s *sqliteSession) writeStock(h *held) error {
 				return err
 			}
 		}
-		err := s.c.exec(s.l.expand(`INSERT INTO {sku_state} (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
+		_, err := s.c.each(s.l.expand(`INSERT INTO {sku_state} (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
 				compensating, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now})
 			ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
 				last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
@@ -129,12 +129,12 @@ func (s *sqliteSession) writeRows(made, changed []*rowState) error {
 		outcome = $7, owner = $8, keyed = $9, hold_us = $10, reason = $11, order_ref = $12, transition = $13, expires_at = $14,
 		forward_by = $15, created_at = $16, updated_at = $17 WHERE id = $18`)
 	for _, r := range made {
-		if err := s.c.exec(insert, rowValues(r)...); err != nil {
+		if _, err := s.c.each(insert, rowValues(r)...); err != nil {
 			return err
 		}
 	}
 	for _, r := range changed {
-		n, err := s.c.count(update, rowValues(r)...)
+		n, err := s.c.each(update, rowValues(r)...)
 		if err != nil {
 			return err
 		}
@@ -154,14 +154,9 @@ func rowValues(r *rowState) []any {
 func (s *sqliteSession) writeLines(rows []*rowState) error {
 	query := s.l.expand(`INSERT INTO {reservation_line} (reservation_id, sku, qty, released) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`)
-	for _, r := range rows {
-		for i, l := range r.Lines {
-			if !r.relined {
-				continue
-			}
-			if err := s.c.exec(query, r.ID.String(), l.SKU, l.Qty, r.Released[i]); err != nil {
-				return err
-			}
+	for _, l := range linesOf(rows) {
+		if _, err := s.c.each(query, l.id.String(), l.SKU, l.Qty, l.released); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -170,7 +165,7 @@ func (s *sqliteSession) writeLines(rows []*rowState) error {
 func (s *sqliteSession) writeAnswers(rows []*rowState) error {
 	for _, r := range rows {
 		a := r.answered
-		err := s.c.exec(s.l.expand(`INSERT INTO {answer} (reservation_id, try, status, headers, body, at) VALUES ($1, $2, $3, $4, $5, $6)
+		_, err := s.c.each(s.l.expand(`INSERT INTO {answer} (reservation_id, try, status, headers, body, at) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (reservation_id) DO NOTHING`),
 			r.ID.String(), int64(a.Try), a.Status, encodeHeaders(a.Headers), notNil(a.Body), a.At.UnixMicro())
 		if err != nil {
@@ -185,11 +180,19 @@ func (s *sqliteSession) writeLedger(entries []entry) error {
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`)
 	for i := range entries {
 		e := &entries[i]
-		err := s.c.exec(query, e.SKU, e.Seq, e.Reservation.String(), int64(e.Try), string(e.Kind), e.Op, e.Delta, e.Before, e.After,
+		_, err := s.c.each(query, e.SKU, e.Seq, e.Reservation.String(), int64(e.Try), string(e.Kind), e.Op, e.Delta, e.Before, e.After,
 			e.At.UnixMicro(), e.reason, e.actor)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// notNil: an empty body is a body.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
 }

@@ -86,6 +86,7 @@ func (w *wire) note(err error) error {
 type connector struct {
 	pq    *pq.Connector
 	quiet time.Duration
+	until time.Time // all connections end then; zero: they live on
 	// generation rises when the server turned out to be read-only or about to stop: connections made before are not used again (a
 	// failover may have moved the name to another server).
 	generation *atomic.Int64
@@ -121,6 +122,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, &connectError{err}
 	}
+	caught.wire.allow(c.until, c.quiet)
 	return &pgConn{pqConn: inner.(pqConn), wire: caught.wire, generation: generation, current: c.generation}, nil
 }
 

@@ -1,13 +1,14 @@
 -- +goose Up
 -- Everything that DESIGN.md section 7 names, also what only later releases fill, so that later work adds and rewrites nothing.
 -- The same tables as for PostgreSQL, with a prefix in place of a schema. Times are microseconds since 1970, ids 32 hex digits,
--- truths 0 or 1. SQLite compares text byte for byte. STRICT keeps a column to its type. Columns of unique indexes are never NULL.
+-- truths 0 or 1. SQLite compares text byte for byte. STRICT keeps a column to its type. WITHOUT ROWID saves the
+-- second tree of a table that is found by its key. Columns of unique indexes are never NULL.
 
 -- stock: units anyone may be given. Used unless the configuration names a table of the shop.
 CREATE TABLE stockgate_stock (
     sku       TEXT PRIMARY KEY,
     available INTEGER NOT NULL CHECK (available >= 0 AND available <= 9007199254740992)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- sku_state: what stockgate knows of a SKU besides. last_available is stock.available as stockgate last left it. The four sums
 -- (stock put in; held, confirmed, compensating units) are kept in the same transactions as what they add up.
@@ -23,7 +24,7 @@ CREATE TABLE stockgate_sku_state (
     confirmed      INTEGER NOT NULL CHECK (confirmed >= 0),
     compensating   INTEGER NOT NULL CHECK (compensating >= 0),
     updated_at     INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX stockgate_sku_state_updated ON stockgate_sku_state (updated_at);
 
 CREATE TABLE stockgate_partition_state (
@@ -44,7 +45,7 @@ CREATE TABLE stockgate_drained (
     p       INTEGER NOT NULL,
     epoch   INTEGER NOT NULL,
     PRIMARY KEY (gateway, p, epoch)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- reservation: try and fingerprint are 64 bits, stored as the signed number of the same bits.
 CREATE TABLE stockgate_reservation (
@@ -66,7 +67,7 @@ CREATE TABLE stockgate_reservation (
     forward_by  INTEGER NOT NULL,
     created_at  INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX stockgate_reservation_updated ON stockgate_reservation (updated_at);
 CREATE INDEX stockgate_reservation_expiry ON stockgate_reservation (expires_at) WHERE state = 'held' AND outcome = 'accepted';
 CREATE INDEX stockgate_reservation_unknown ON stockgate_reservation (created_at) WHERE state = 'held' AND outcome = 'unknown';
@@ -77,7 +78,7 @@ CREATE TABLE stockgate_reservation_line (
     qty            INTEGER NOT NULL CHECK (qty >= 1),
     released       INTEGER NOT NULL CHECK (released >= 0 AND released <= qty),
     PRIMARY KEY (reservation_id, sku)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE stockgate_user_take (
     activity TEXT NOT NULL,
@@ -85,7 +86,7 @@ CREATE TABLE stockgate_user_take (
     user_id  TEXT NOT NULL,
     qty      INTEGER NOT NULL CHECK (qty >= 0),
     PRIMARY KEY (activity, sku, user_id)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- answer: headers is the block as on the wire, "Name: value\r\n" a line, because values need not be UTF-8.
 CREATE TABLE stockgate_answer (
@@ -115,7 +116,7 @@ CREATE TABLE stockgate_ledger (
     PRIMARY KEY (sku, seq),
     CONSTRAINT ledger_once UNIQUE (reservation_id, try, sku, kind, op),
     CONSTRAINT ledger_adds_up CHECK ("after" = "before" + delta)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE stockgate_lease (
     name   TEXT PRIMARY KEY,
