@@ -51,6 +51,7 @@ type world struct {
 	upstream   string // further keys of upstream orders, as flow YAML
 	confirm    string
 	hold       string // of every reservation
+	maxWait    string // for a transaction, and for stock; the more, the longer the sweeper leaves an open entry to its owner
 	stockTable string // flow YAML; "" = stockgate's own
 	noRedis    bool   // redis.mode none
 	// What stands between the gateways and their servers; nil: nothing.
@@ -95,7 +96,7 @@ func (w *world) gatewayDSN() string {
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m",
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s",
 		orders: orderservice.New(orderservice.Config{OrdersMax: 1_000_000})}
 	for _, o := range options {
 		o(w)
@@ -144,7 +145,7 @@ database:
   dsn: "%s"
   %s
 breaker: {open: 200ms, open_max: 1s}
-fallback: {transactions: 1000/s, lines: 100000/s, queue: {max_wait: 10s}}
+fallback: {transactions: 1000/s, lines: 100000/s, queue: {max_wait: %s}}
 replica_timeout: 3s
 upstreams:
   orders: {url: "%s", max_connections: 4096, order_delay: 3s%s}
@@ -155,8 +156,9 @@ routes:
     admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: %s}
 defaults: {hold: %s}
 hotspot:
-  shared: {concurrency: 4096, queue: 100000, max_wait: 10s}
-`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.backend, w.upstream, w.confirm, w.hold)
+  shared: {concurrency: 4096, queue: 100000, max_wait: %s}
+`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, w.backend, w.upstream,
+		w.confirm, w.hold, w.maxWait)
 }
 
 // eventually waits until done reports "" and fails the test with its last complaint otherwise. It polls: what it waits for happens in
