@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// transactionTime is how long one transaction may take once it has started: lock and statement time-outs, and its commit.
+	// transactionTime is how long one transaction may take once it has started: lock and statement time-outs, and its commit. It ends
+	// the transaction, too: who has waited that long undoes it, and nothing of it may come after.
 	transactionTime = 4 * time.Second
 	// bookWait is how long a client waits for the commit of its outcome; then it gets the backend's answer, and the commit is repeated.
 	bookWait = 250 * time.Millisecond
@@ -92,7 +93,7 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 	}
 	a.queue = fallback.NewQueue[*ledger.Work](queueConfig(cfg))
 	a.deducter = ledger.NewDeducter(a.store, a.queue, ledger.DeducterConfig{Workers: cfg.Database.Commit.Workers,
-		Batch: cfg.Database.Commit.Batch, Log: a.log})
+		Batch: cfg.Database.Commit.Batch, ExecTimeout: transactionTime, Log: a.log})
 	if err := a.wireRedis(); err != nil {
 		return nil, err
 	}

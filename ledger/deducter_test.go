@@ -256,6 +256,53 @@ func TestNothingIsRepeatedForACallerThatLeftDuringTheTransaction(t *testing.T) {
 	})
 }
 
+// A caller that has left has undone its op by now. In another transaction of the same turn the op would come after its undoing, and where
+// the row is an ended one of another try, which the undoing leaves alone, it would take units that nobody gives back (I3).
+func TestNoFurtherTransactionForWhoHasLeftOrIsLate(t *testing.T) {
+	f := func(name string, leave func(op *stock.Op) (context.Context, func())) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stays, goes := settle(stock.ClassDatabase, "sku"), settle(stock.ClassDatabase, "sku")
+				ctx, end := leave(goes)
+				gone := make(chan error, 1)
+				s := &script{exec: func(_ context.Context, n int, c call) ([]*stock.Op, error) {
+					switch n {
+					case 1, 2: // the second deadlock lets the batch go by halves
+						return nil, ledger.ErrDeadlockInTest
+					case 3:
+						end()
+						synctest.Wait()
+					}
+					return done(c)
+				}}
+				d := ledger.NewDeducter(s, newQueue(), ledger.DeducterConfig{Workers: 1})
+				stayed := make(chan error, 1)
+				go func() { stayed <- d.Do(context.Background(), stays) }()
+				synctest.Wait()
+				go func() { gone <- d.Do(ctx, goes) }()
+				synctest.Wait()
+				go d.Run(context.Background())
+				errStayed, errGone := <-stayed, <-gone
+				d.Stop(context.Background())
+				if errStayed != nil || errGone == nil {
+					t.Fatalf("who waits was told %v, who does not %v", errStayed, errGone)
+				}
+				if calls := s.seen(); len(calls) != 3 {
+					t.Fatalf("%d transactions, the last of %d ops: one began for an op that nobody waits for", len(calls), len(calls[len(calls)-1].ops))
+				}
+			})
+		})
+	}
+	f("left", func(*stock.Op) (context.Context, func()) {
+		ctx, cancel := context.WithCancel(context.Background())
+		return ctx, cancel
+	})
+	f("late", func(op *stock.Op) (context.Context, func()) {
+		op.Deadline = time.Now().Add(time.Second)
+		return context.Background(), func() { time.Sleep(2 * time.Second) }
+	})
+}
+
 func TestACallerThatLeavesBeforeTheStartSurelyDidNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{exec: func(ctx context.Context, n int, c call) ([]*stock.Op, error) {

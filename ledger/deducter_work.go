@@ -45,6 +45,14 @@ func (w *Work) finish(err error) {
 // keep reports whether the work goes on although the database does not answer: what was forwarded and what may be done already.
 func (w *Work) keep() bool { return w.op.Class == stock.ClassForwarded || w.mayHave.Load() }
 
+// left reports whether nobody waits any more. What was forwarded goes on by itself.
+func (w *Work) left() bool { return w.op.Class != stock.ClassForwarded && w.abandoned.Load() }
+
+// late reports whether the deadline has come before anything was done.
+func (w *Work) late(now time.Time) bool {
+	return w.op.Class != stock.ClassForwarded && !w.op.Deadline.IsZero() && !now.Before(w.op.Deadline) && w.MayDrop()
+}
+
 // sku is the SKU under which the work waits; "" if the op names none.
 func (w *Work) sku() string {
 	var buf [4]string

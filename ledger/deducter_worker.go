@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -74,6 +75,9 @@ func (d *Deducter) batch(ctx context.Context) (more bool) {
 
 // attempt runs works in one transaction and sees to what comes of it.
 func (d *Deducter) attempt(ctx context.Context, works []*Work, wait bool) {
+	if works = d.wanted(works); len(works) == 0 {
+		return
+	}
 	locked, err := d.transaction(ctx, stamp(works), wait)
 	switch {
 	case err == nil:
@@ -87,6 +91,32 @@ func (d *Deducter) attempt(ctx context.Context, works []*Work, wait bool) {
 	default: // stock.ErrUnknown; an error of no known class is treated with the same care
 		d.unknown(works, err)
 	}
+}
+
+// wanted leaves out what must not start another transaction, which matters when one turn takes several: what is past its deadline, and
+// what nobody waits for. Its caller may have undone it meanwhile; done after its undoing it would take units that nobody gives back.
+func (d *Deducter) wanted(works []*Work) []*Work {
+	now := time.Now()
+	if !slices.ContainsFunc(works, func(w *Work) bool { return w.left() || w.late(now) }) {
+		return works
+	}
+	var wanted, left, late []*Work
+	for _, w := range works {
+		switch {
+		case w.left():
+			left = append(left, w)
+		case w.late(now):
+			late = append(late, w)
+		default:
+			wanted = append(wanted, w)
+		}
+	}
+	for _, w := range left {
+		w.Drop(stock.ErrLate)
+	}
+	d.src.Done(left)
+	d.src.Requeue(late, 0) // drops them, and names the limit
+	return wanted
 }
 
 // transaction calls Exec. A panic in it is an error; the time-out is the last resort against a call that hangs. Run's ctx does not
