@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,7 @@ import (
 
 // ExpiryStore is what the expirer needs of the database; Store is one.
 type ExpiryStore interface {
-	Expired(ctx context.Context, routes []string, limit int) ([]stock.ExpiredRow, error)
+	Expired(ctx context.Context, routes []string, after stock.ExpiredRow, limit int) ([]stock.ExpiredRow, error)
 	ForgetAnswers(ctx context.Context, limit int) (int, error)
 	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
 }
@@ -93,28 +94,31 @@ func (e *Expirer) lease(ctx context.Context) (bool, error) {
 	return len(held) > 0, err
 }
 
-func (e *Expirer) pass(ctx context.Context) error {
+// pass ends what is over, page by page. What cannot be ended now (its stock row is gone or corrupt) is passed over until the next pass:
+// however much of it there is, it does not keep the rest.
+func (e *Expirer) pass(ctx context.Context) (failed error) {
 	if len(e.cfg.Routes) == 0 {
 		return nil
 	}
+	var last stock.ExpiredRow
 	for {
 		if ok, err := e.lease(ctx); err != nil || !ok {
-			return err
+			return cmp.Or(err, failed)
 		}
-		rows, err := e.store.Expired(ctx, e.cfg.Routes, e.cfg.Batch)
+		rows, err := e.store.Expired(ctx, e.cfg.Routes, last, e.cfg.Batch)
 		if err != nil {
 			return err
 		}
-		done, err := e.release(ctx, rows)
-		// A full page of which nothing could be ended would come again at once: it waits for the next pass.
-		if err != nil || done == 0 || len(rows) < e.cfg.Batch {
-			return err
+		failed = cmp.Or(e.release(ctx, rows), failed)
+		if len(rows) < e.cfg.Batch {
+			return failed
 		}
+		last = rows[len(rows)-1]
 	}
 }
 
-// release ends the rows and tells Redis. A row that cannot be ended does not keep the others.
-func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (done int, failed error) {
+// release ends the rows and tells Redis. A row that fails does not keep the others.
+func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed error) {
 	ops := make([]*stock.Op, len(rows))
 	for i, r := range rows {
 		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
@@ -127,12 +131,11 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (done in
 		case err != nil:
 			failed = err
 		case ops[i].Result.Verdict == stock.VerdictDone:
-			done++
 			e.expired.Add(1)
 			e.tell(&ops[i].Result)
 		}
 	}
-	return done, failed
+	return failed
 }
 
 // tell sends the facts, and the id's closing: a released row counts as won only while it keeps an answer.

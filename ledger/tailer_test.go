@@ -78,11 +78,12 @@ func (db *loopDB) Drifted(_ context.Context, skus []string) ([]string, error) {
 	return out, nil
 }
 
-func (db *loopDB) Expired(_ context.Context, routes []string, limit int) ([]stock.ExpiredRow, error) {
+func (db *loopDB) Expired(_ context.Context, routes []string, after stock.ExpiredRow, limit int) ([]stock.ExpiredRow, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	var out []stock.ExpiredRow
-	for _, r := range db.expired {
+	from := 1 + slices.IndexFunc(db.expired, func(r stock.ExpiredRow) bool { return r.ID == after.ID })
+	for _, r := range db.expired[from:] {
 		if slices.Contains(routes, r.Route) && !r.ExpiresAt.After(time.Now()) && len(out) < limit {
 			out = append(out, r)
 		}
@@ -351,6 +352,33 @@ func TestExpirerReleasesAndTellsRedis(t *testing.T) {
 		after(2 * time.Minute)
 		if db.answers != 0 {
 			t.Fatalf("%d old answers are left", db.answers)
+		}
+	})
+}
+
+// I3: the shop has removed the stock row of a SKU, or broken its number. Its reservations cannot be ended; all others are.
+func TestWhatCannotExpireDoesNotKeepTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, e := &loopDB{}, &ears{}
+		const stuck, batch = 25, 10
+		for i := range byte(stuck + 3) {
+			db.expired = append(db.expired, stock.ExpiredRow{ID: stock.ID{i + 1}, Try: 7, Route: "orders", ExpiresAt: time.Now()})
+		}
+		db.verdict = func(op *stock.Op) {
+			op.Result = stock.Result{Verdict: stock.VerdictCorrupt}
+			if op.ID[0] > stuck {
+				op.Result = stock.Result{Verdict: stock.VerdictDone, Row: &stock.Row{State: stock.StateReleased}}
+				db.expired = slices.DeleteFunc(db.expired, func(r stock.ExpiredRow) bool { return r.ID == op.ID })
+			}
+		}
+		x := NewExpirer(db, db, e, ExpirerConfig{Holder: "a", Partitions: 8, Routes: []string{"orders"}, Batch: batch})
+		runLoop(t, x.Run)
+		after(time.Minute)
+		if x.Count() != 3 {
+			t.Fatalf("%d of 3 were ended behind %d that cannot be", x.Count(), stuck)
+		}
+		if n := len(db.ops); n > 70*stuck {
+			t.Fatalf("%d ops in a minute for %d rows", n, stuck)
 		}
 	})
 }

@@ -277,12 +277,15 @@ func caseExpire(t *testing.T, e *env) {
 	ops := []*stock.Op{settle(due), settle(pending), settle(young)}
 	e.exec(ops...)
 	e.exec(accept(due, nil), accept(young, nil))
-	found, err := e.Expired(t.Context(), []string{"place-order"}, 10)
+	found, err := e.Expired(t.Context(), []string{"place-order"}, stock.ExpiredRow{}, 10)
 	e.must(err)
 	if len(found) != 1 || found[0].ID != due.ID || found[0].Try != due.Try || !found[0].ExpiresAt.Equal(ops[0].Result.ExpiresAt) {
 		t.Fatalf("expired %+v", found)
 	}
-	if none, err := e.Expired(t.Context(), []string{"elsewhere"}, 10); len(none) != 0 || err != nil {
+	if none, err := e.Expired(t.Context(), []string{"place-order"}, found[0], 10); len(none) != 0 || err != nil {
+		t.Errorf("expired after the last: %v, %v", none, err)
+	}
+	if none, err := e.Expired(t.Context(), []string{"elsewhere"}, stock.ExpiredRow{}, 10); len(none) != 0 || err != nil {
 		t.Errorf("expired elsewhere: %v, %v", none, err)
 	}
 	ok, again := expire(due, found[0].ExpiresAt), expire(due, found[0].ExpiresAt)
