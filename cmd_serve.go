@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -89,5 +90,7 @@ func newLogger(cfg config.Log) (*zap.Logger, error) {
 		enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		encoder = zapcore.NewConsoleEncoder(enc)
 	}
-	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level)), nil
+	// In an outage thousands of requests have the same to say: of each message a second's first ten are written, then one in a hundred.
+	core := zapcore.NewSamplerWithOptions(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level), time.Second, 10, 100)
+	return zap.New(core), nil
 }

@@ -124,13 +124,13 @@ func (c appCollector) redis(e emitter) {
 
 func (c appCollector) traffic(e emitter) {
 	core := c.a.readyCore()
-	for _, l := range core.filters.Limits.Stats() {
+	for _, l := range c.a.filters.Limits.Stats() {
 		e.counter(descLimitPassed, l.Passed, l.Limit)
 		e.counter(descLimitRefused, l.Refused, l.Limit)
 		e.counter(descLimitOverflow, l.Overflowed, l.Limit)
 		e.gauge(descLimitKeys, float64(l.Keys), l.Limit)
 	}
-	for _, l := range core.filters.Lanes.Stats() {
+	for _, l := range c.a.filters.Lanes.Stats() {
 		e.gauge(descLaneHeld, float64(l.Held), l.Lane)
 		e.gauge(descLaneWaiting, float64(l.Waiting), l.Lane)
 		e.counter(descLaneRefused, l.OverRate, l.Lane, "rate")

@@ -38,28 +38,24 @@ func (a *app) run(ctx context.Context) error {
 	defer func() { stopControl(); <-controlDone }()
 	defer func() { _ = a.store.Close() }()
 
-	meta, err := a.prepare(ctx)
-	if err != nil {
-		_ = a.public.Close()
-		if ctx.Err() != nil {
-			return nil // asked to end while it waited for the database
-		}
-		return err
-	}
-	core, err := a.newCore(meta)
-	if err != nil {
-		return err
-	}
-	a.ready.Store(core)
-	jobsCtx, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
-	var jobs sync.WaitGroup
-	a.startJobs(jobsCtx, &jobs)
-	a.learnEpochs(ctx)
 	go func() {
-		if err := core.server.Serve(a.public); err != nil {
+		if err := a.server.Serve(a.public); err != nil {
 			failed <- fmt.Errorf("public listener: %w", err)
 		}
 	}()
+	meta, err := a.prepare(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil // asked to end while it waited for the database
+		}
+		return errors.Join(err, a.stopServing())
+	}
+	jobsCtx, stopJobs := context.WithCancel(context.WithoutCancel(ctx))
+	var jobs sync.WaitGroup
+	core := a.newCore(meta)
+	a.ready.Store(core)
+	a.startJobs(jobsCtx, core, &jobs)
+	a.learnEpochs(ctx)
 	if a.onReady != nil {
 		if err := a.onReady(ctx); err != nil {
 			return errors.Join(err, a.drain(stopJobs, &jobs))
@@ -75,9 +71,21 @@ func (a *app) run(ctx context.Context) error {
 	return errors.Join(err, a.drain(stopJobs, &jobs))
 }
 
+// stopServing is not ready any more, takes no new connections, and lets what is in flight finish.
+func (a *app) stopServing() error {
+	a.log.Info("draining", zap.Duration("at most", a.cfg.Server.Drain.Std()))
+	a.readiness.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Server.Drain.Std())
+	defer cancel()
+	if err := a.server.Shutdown(ctx); err != nil {
+		return fmt.Errorf("requests were still in flight after server.drain = %s: %w", a.cfg.Server.Drain, err)
+	}
+	return nil
+}
+
 // startJobs starts the deducter and everything that works beside the hot path. The heartbeat comes first: a replica writes its row
 // before it reads epochs.
-func (a *app) startJobs(ctx context.Context, wg *sync.WaitGroup) {
+func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 	run := func(job func(context.Context)) { wg.Go(func() { job(ctx) }) }
 	go a.deducter.Run(context.WithoutCancel(ctx)) // ended by Stop, after everything that gives it work
 	run(a.beat.Run)
@@ -87,20 +95,13 @@ func (a *app) startJobs(ctx context.Context, wg *sync.WaitGroup) {
 		run(r.sweeper.Run)
 		run(r.tailer.Run)
 	}
-	run(a.readyCore().expirer.Run)
+	run(core.expirer.Run)
 	run(a.audit.run)
 }
 
 func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
-	a.log.Info("draining", zap.Duration("at most", a.cfg.Server.Drain.Std()))
-	a.readiness.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Server.Drain.Std())
-	defer cancel()
 	core := a.readyCore()
-	serveErr := core.server.Shutdown(ctx)
-	if serveErr != nil {
-		serveErr = fmt.Errorf("requests were still in flight after server.drain = %s: %w", a.cfg.Server.Drain, serveErr)
-	}
+	serveErr := a.stopServing()
 	flush, cancelFlush := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancelFlush()
 	bookErr := core.admitter.Drain(flush)
@@ -144,7 +145,7 @@ func (a *app) prepare(ctx context.Context) (ledger.Meta, error) {
 			return meta, a.refuseForeignRedis(ctx, meta)
 		case ctx.Err() != nil:
 			return meta, ctx.Err()
-		case !errors.Is(err, stock.ErrNotExecuted) && !errors.Is(err, stock.ErrUnknown):
+		case !errors.Is(err, stock.ErrUnavailable) && !errors.Is(err, stock.ErrUnknown) && !ledger.Retryable(err):
 			return meta, err
 		}
 		a.readiness.Waiting("database: " + err.Error())
@@ -200,7 +201,6 @@ func (r *redisSide) ping(ctx context.Context) error {
 }
 
 func (a *app) breakerChanged(c fallback.BreakerChange) {
-	a.log.Warn("redis breaker", zap.Stringer("state", c.To), zap.String("reason", c.Reason))
 	a.redis.wayBack.BreakerChanged(c)
 }
 

@@ -36,7 +36,8 @@ const (
 	embeddedTimeout = 2 * time.Second
 )
 
-// app is one gateway: everything that is there before the database was reached, and core, which is there afterwards.
+// app is one gateway: everything that is there before the database was reached, and core, which is there afterwards. The public side is
+// there from the start: what it cannot admit yet it refuses, so that no request waits for the database unseen.
 type app struct {
 	cfg       *config.Config
 	log       *zap.Logger
@@ -51,6 +52,8 @@ type app struct {
 	beat     *ledger.Heartbeat
 	redis    *redisSide // nil: redis.mode none
 	audit    *auditor
+	filters  *builtin.Set
+	server   *gateway.Server
 
 	beaten  chan struct{}                   // closed with the first heartbeat
 	ready   atomic.Pointer[core]            // nil until the database was reached
@@ -74,8 +77,6 @@ type redisSide struct {
 type core struct {
 	meta     ledger.Meta
 	admitter *admission.Admitter
-	filters  *builtin.Set
-	server   *gateway.Server
 	expirer  *ledger.Expirer
 }
 
@@ -99,6 +100,9 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 	}
 	a.wireHeartbeat()
 	a.audit = newAuditor(a)
+	if err := a.wirePublic(); err != nil {
+		return nil, err
+	}
 	if err := a.wireControl(); err != nil {
 		return nil, err
 	}
@@ -165,8 +169,8 @@ func (a *app) wireHeartbeat() {
 		Listen: func(p stock.Pulse) {
 			defer first()
 			a.queue.SetReplicas(p.Live)
-			if core := a.readyCore(); core != nil {
-				core.filters.Limits.SetReplicas(p.Live, time.Now())
+			if a.readyCore() != nil {
+				a.filters.Limits.SetReplicas(p.Live, time.Now())
 			}
 			if a.redis != nil {
 				a.redis.wayBack.Heard()
@@ -197,7 +201,7 @@ func (a *app) registerMetrics() error {
 }
 
 // newCore wires what admits orders.
-func (a *app) newCore(meta ledger.Meta) (*core, error) {
+func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
 	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Log: a.log}
 	var publish ledger.Publisher
@@ -215,18 +219,48 @@ func (a *app) newCore(meta ledger.Meta) (*core, error) {
 			}
 			return lanes.Shared.MaxWait.Std(), "hotspot.shared.max_wait"
 		}}, parts)
-	var err error
-	if c.filters, err = builtin.New(filterConfig(a.cfg, c.admitter.SoldOut)); err != nil {
-		return nil, err
-	}
-	c.server, err = gateway.New(gatewayConfig(a.cfg), gateway.Parts{Admission: c.admitter, Limits: c.filters.Chain(),
-		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.rule, Log: a.log, Registry: a.registry})
-	if err != nil {
-		return nil, err
-	}
 	c.expirer = ledger.NewExpirer(a.store, a.deducter, publish, ledger.ExpirerConfig{Holder: a.gatewayID,
 		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Log: a.log})
-	return c, nil
+	return c
+}
+
+// wirePublic wires the public side.
+func (a *app) wirePublic() error {
+	var err error
+	late := lateAdmission{a}
+	if a.filters, err = builtin.New(filterConfig(a.cfg, late.soldOut)); err != nil {
+		return err
+	}
+	a.server, err = gateway.New(gatewayConfig(a.cfg), gateway.Parts{Admission: late, Limits: a.filters.Chain(),
+		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.rule, Log: a.log, Registry: a.registry})
+	return err
+}
+
+// lateAdmission refuses until there is a core.
+type lateAdmission struct{ a *app }
+
+// Admit implements gateway.Admission.
+func (l lateAdmission) Admit(ctx context.Context, w *admission.Wish) admission.Decision {
+	if core := l.a.readyCore(); core != nil {
+		return core.admitter.Admit(ctx, w)
+	}
+	return admission.Decision{Source: admission.SourceNone, Refusal: &admission.Refusal{Code: stock.CodeUnavailable,
+		Detail: "This gateway is starting and has not reached its database yet."}}
+}
+
+// Book implements gateway.Admission. There is a core: it gave the pass.
+func (l lateAdmission) Book(ctx context.Context, p *admission.Pass, o admission.Outcome) {
+	l.a.readyCore().admitter.Book(ctx, p, o)
+}
+
+// BookBehind implements gateway.Admission.
+func (l lateAdmission) BookBehind(p *admission.Pass, o admission.Outcome) {
+	l.a.readyCore().admitter.BookBehind(p, o)
+}
+
+func (l lateAdmission) soldOut(sku string, qty int64) bool {
+	core := l.a.readyCore()
+	return core != nil && core.admitter.SoldOut(sku, qty)
 }
 
 func (a *app) rule(sku string) gateway.Rule {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
@@ -9,8 +12,24 @@ import (
 
 // committed tells memory and Redis what came of an op of the control side.
 func (a *app) committed(op *stock.Op) {
-	if core := a.readyCore(); core != nil {
-		core.admitter.Publish(op)
+	core := a.readyCore()
+	if core == nil {
+		return
+	}
+	core.admitter.Publish(op)
+	if a.redis != nil && (op.Kind == stock.OpSync || op.Kind == stock.OpSet) && op.Result.Verdict == stock.VerdictDone {
+		go a.mendRegisters(op.SKU, op.Result.Facts)
+	}
+}
+
+// mendRegisters makes a SKU's registers anew if they hold something that no fact can replace: a sync or set is the operator's remedy
+// after somebody else wrote to stockgate's keys. Of sound registers a load changes only what is older.
+func (a *app) mendRegisters(sku string, facts []stock.Fact) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	stale, err := a.redis.client.Load(ctx, stock.Partition(sku, a.cfg.Redis.Partitions), facts)
+	if err != nil || stale {
+		a.log.Info("registers were not loaded; the next request loads them", zap.String("sku", sku), zap.Bool("stale", stale), zap.Error(err))
 	}
 }
 

@@ -30,7 +30,7 @@ func (e *exchange) serveGuarded() {
 		e.reservation = e.pass.Reservation.ID
 		e.forward()
 	case decision.Replay != nil:
-		replay(&e.ctx.Response, decision.Replay)
+		replay(&e.ctx.Response, decision.Replay, decision.Resolved)
 	case decision.Refusal != nil:
 		e.refuse(ofRefusal(decision.Refusal))
 	default: // a decision without a decision proves nothing (I8)

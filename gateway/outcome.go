@@ -162,14 +162,18 @@ func (k *keeper) keeps(name []byte, whole bool) bool {
 }
 
 // replay gives a kept answer again.
-func replay(resp *fasthttp.Response, a *stock.Answer) {
+func replay(resp *fasthttp.Response, a *stock.Answer, resolved bool) {
 	resp.Reset()
 	resp.Header.SetNoDefaultContentType(true)
 	resp.SetStatusCode(a.Status)
 	for _, h := range a.Headers {
 		resp.Header.Add(h.Name, h.Value)
 	}
-	resp.Header.Set("Stockgate-Replayed", "stored")
+	how := "stored"
+	if resolved {
+		how = "resolved"
+	}
+	resp.Header.Set("Stockgate-Replayed", how)
 	resp.SetBodyRaw(a.Body)
 }
 

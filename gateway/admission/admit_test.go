@@ -282,6 +282,11 @@ func TestDuplicates(t *testing.T) {
 	if d := b.admit("k"); d.Replay != row.Answer || d.Source != SourceNone || d.Reservation != id {
 		t.Fatalf("decision = %+v, want the kept answer", d)
 	}
+	row.Answer, row.State, row.OrderRef = nil, stock.StateConfirmed, "47"
+	d := b.admit("k")
+	if want := `{"reservation":"` + id.String() + `","state":"confirmed","order_ref":"47"}`; !d.Resolved || string(d.Replay.Body) != want {
+		t.Fatalf("decision = %+v: the order exists, although its answer was lost", d)
+	}
 	other := wish("k")
 	other.Lines[0].Qty = 2
 	wantRefusal(t, b.Admit(context.Background(), other), stock.CodeKeyReused, SourceRedis)

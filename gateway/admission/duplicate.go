@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -50,8 +51,24 @@ func (a *Admitter) fromRow(r *stock.Reservation, s Source, row *stock.Row) Decis
 		return Decision{Source: SourceNone, Reservation: row.ID, Replay: row.Answer}
 	case row.InFlight():
 		return a.inFlight(&row.Reservation, s)
+	case row.State == stock.StateConfirmed, row.State == stock.StateHeld && row.Outcome == stock.OutcomeAccepted:
+		return Decision{Source: s, Reservation: row.ID, Replay: resolved(row), Resolved: true}
 	}
 	return Decision{Source: s, Reservation: row.ID, Refusal: &Refusal{Code: stock.CodeOutcomeUnknown}}
+}
+
+// resolved is the answer for an order that is known to exist although the backend's own answer is not kept: it was lost and the order
+// service or an operator said how it ended, or it is older than answers.keep.
+func resolved(row *stock.Row) *stock.Answer {
+	body, err := json.Marshal(struct {
+		Reservation string `json:"reservation"`
+		State       string `json:"state"`
+		OrderRef    string `json:"order_ref,omitempty"`
+	}{row.ID.String(), row.State.String(), row.OrderRef})
+	if err != nil { // three strings always have a JSON form
+		body = nil
+	}
+	return &stock.Answer{Status: 200, Headers: []stock.Header{{Name: "Content-Type", Value: "application/json"}}, Body: body, Try: row.Try}
 }
 
 // findBatch is how many ids one look-up asks for.

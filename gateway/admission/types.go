@@ -30,6 +30,7 @@ const (
 type Decision struct {
 	Refusal     *Refusal
 	Replay      *stock.Answer // give it again; read only
+	Resolved    bool          // Replay was not kept but made from what is known of the order
 	Pass        *Pass         // forward the request, then Book its outcome
 	Source      Source
 	Reservation stock.ID // zero: there is none yet
