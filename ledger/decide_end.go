@@ -22,7 +22,11 @@ func (h *held) release(op *stock.Op) stock.Result {
 func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
 	switch row.State {
 	case stock.StateHeld, stock.StateConfirmed:
-		return verdict(h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor), row)
+		v := h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor)
+		if v == stock.VerdictDone {
+			h.refer(row, op.OrderRef)
+		}
+		return verdict(v, row)
 	case stock.StateReleased:
 		return verdict(stock.VerdictDone, row)
 	}

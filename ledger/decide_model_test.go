@@ -21,7 +21,7 @@ type dumb struct {
 type world struct {
 	skus    map[string]*skuState
 	rows    map[stock.ID]*rowState
-	ops     map[opKey]bool
+	ops     map[opKey]doneOp
 	ledger  map[string][]stock.LedgerRow
 	changed map[string]int64 // what others did to stock rows
 	now     time.Time
@@ -33,7 +33,7 @@ type world struct {
 // database would never be hit.
 func TestDecideAgainstADumbModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{skus: map[string]*skuState{}, rows: map[stock.ID]*rowState{}, ops: map[opKey]bool{}, now: decideNow,
+		w := &world{skus: map[string]*skuState{}, rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, now: decideNow,
 			ledger: map[string][]stock.LedgerRow{}, changed: map[string]int64{},
 			model: dumb{left: map[string]int64{}, put: map[string]int64{}, taken: map[stock.ID]map[string]int64{}}}
 		for _, sku := range []string{"a", "b", "c"} {

@@ -66,9 +66,7 @@ func (h *held) note(row *rowState, o stock.Outcome, op *stock.Op) {
 	if row.Outcome == stock.OutcomeUnknown {
 		row.Outcome, row.UpdatedAt, row.dirty = o, h.now, true
 	}
-	if op.OrderRef != "" && row.OrderRef == "" {
-		row.OrderRef, row.UpdatedAt, row.dirty = op.OrderRef, h.now, true
-	}
+	h.refer(row, op.OrderRef)
 	if row.State == stock.StateHeld && op.Reason != "" && row.Reason != op.Reason {
 		row.Reason, row.UpdatedAt, row.dirty = op.Reason, h.now, true
 	}
@@ -77,6 +75,13 @@ func (h *held) note(row *rowState, o stock.Outcome, op *stock.Op) {
 		kept.Try, kept.At = op.Try, h.now
 		row.Answer, row.answered = &kept, &kept
 		row.UpdatedAt, row.dirty = h.now, true
+	}
+}
+
+// refer keeps the order service's own id of the order, the first one.
+func (h *held) refer(row *rowState, order string) {
+	if order != "" && row.OrderRef == "" {
+		row.OrderRef, row.UpdatedAt, row.dirty = order, h.now, true
 	}
 }
 

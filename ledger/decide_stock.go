@@ -10,20 +10,21 @@ import (
 // cannot be sold from is mended.
 func (h *held) set(op *stock.Op) stock.Result {
 	k := h.skus[op.SKU]
+	done, again := h.ops[opKey{op.SKU, stock.KindSet, op.OpID}]
 	switch {
 	case k == nil || !k.present:
 		return verdict(stock.VerdictUnknownSKU, nil)
+	case again:
+		return repeated(done.after == op.Available)
 	case !k.whole:
 		return verdict(stock.VerdictCorrupt, nil)
-	case h.ops[opKey{op.SKU, stock.KindSet, op.OpID}]:
-		return verdict(stock.VerdictDone, nil)
 	case op.Available < k.granted:
 		return verdict(stock.VerdictShort, nil)
 	}
 	// If the stock row was corrupt, the ledger never saw its value: the chain goes on from the last good one, the stock row is moved
 	// from where it stands.
 	delta, move := op.Available-k.granted-k.last, op.Available-k.granted-k.available
-	if delta != 0 || move != 0 || k.seq == 0 {
+	if delta != 0 || move != 0 || k.seq == 0 || op.OpID != "" { // an op id is remembered, or a repeat would undo sales
 		h.stockEntry(k, op, stock.KindSet, delta)
 		k.available += move
 		k.moved += move
@@ -34,11 +35,12 @@ func (h *held) set(op *stock.Op) stock.Result {
 // adjust adds op.Delta.
 func (h *held) adjust(op *stock.Op) stock.Result {
 	k := h.skus[op.SKU]
+	done, again := h.ops[opKey{op.SKU, stock.KindAdjust, op.OpID}]
 	switch {
 	case k == nil || !k.present:
 		return verdict(stock.VerdictUnknownSKU, nil)
-	case h.ops[opKey{op.SKU, stock.KindAdjust, op.OpID}]:
-		return verdict(stock.VerdictDone, nil)
+	case again:
+		return repeated(done.delta == op.Delta)
 	case k.corrupt(), op.Delta > 0 && k.available > stock.MaxQuantity-op.Delta:
 		return verdict(stock.VerdictCorrupt, nil)
 	case op.Delta < 0 && k.available < -op.Delta:
@@ -48,6 +50,14 @@ func (h *held) adjust(op *stock.Op) stock.Result {
 	k.available += op.Delta
 	k.moved += op.Delta
 	return verdict(stock.VerdictDone, nil)
+}
+
+// repeated answers a change whose op id the ledger has: the same one is done, another one is not.
+func repeated(same bool) stock.Result {
+	if same {
+		return verdict(stock.VerdictDone, nil)
+	}
+	return verdict(stock.VerdictKeyReused, nil)
 }
 
 // pause stops or restarts sales. Nothing is written if they are.
@@ -95,10 +105,11 @@ func (h *held) stockEntry(k *skuState, op *stock.Op, kind stock.LedgerKind, delt
 	e := entry{LedgerRow: stock.LedgerRow{Kind: kind, Op: op.OpID, Delta: delta}, reason: op.Reason, actor: op.Actor}
 	if op.OpID == "" {
 		e.Op = opGenerated + strconv.FormatInt(k.seq+1, 10)
-	} else {
-		h.ops[opKey{k.sku, kind, op.OpID}] = true
 	}
 	h.append(k, e)
+	if op.OpID != "" {
+		h.ops[opKey{k.sku, kind, op.OpID}] = doneOp{delta: delta, after: h.entries[len(h.entries)-1].After}
+	}
 }
 
 // opGenerated begins the ops that stockgate makes up where a caller could have named one.

@@ -2,8 +2,9 @@ package ledger
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
-	"math/rand/v2"
+	mrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -137,12 +138,19 @@ func (d *Deducter) submit(ctx context.Context, op *stock.Op) (*Work, error) {
 	if ctx.Err() != nil && op.Class != stock.ClassForwarded {
 		return nil, fmt.Errorf("%w: %w", stock.ErrLate, context.Cause(ctx))
 	}
+	if op.OpID == "" && (op.Kind == stock.OpSet || op.Kind == stock.OpAdjust) {
+		op.OpID = opDrawn + rand.Text()
+	}
 	w := &Work{op: op, done: make(chan error, 1)}
 	if err := d.src.Push(w); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
+
+// opDrawn begins the op ids of changes of stock that came without one. A lost COMMIT reply is repeated by id: without an id, a repeated
+// change would be a second one.
+const opDrawn = "drawn-"
 
 func (d *Deducter) await(ctx context.Context, w *Work) error {
 	late, stop := deadline(w.op)
@@ -232,4 +240,4 @@ func (d *Deducter) Stop(ctx context.Context) {
 }
 
 // jitter is a moment between d/2 and 3d/2, so that replicas that met at a lock do not meet again.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+func jitter(d time.Duration) time.Duration { return d/2 + mrand.N(d) }

@@ -152,7 +152,7 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 			numberArray(req.partitions))
 	}
 	if len(req.opKeys) > 0 {
-		s.script.query(scanOpKey(h), `SELECT sku, kind, op FROM stockgate.ledger WHERE reservation_id = '%s' AND try = 0 `+
+		s.script.query(scanOpKey(h), `SELECT sku, kind, op, delta, after FROM stockgate.ledger WHERE reservation_id = '%s' AND try = 0 `+
 			`AND (sku, kind, op) IN (%s)`, stock.ID{}, opKeyList(req.opKeys))
 	}
 	if len(s.script.each) > 0 {
@@ -216,8 +216,9 @@ func scanEpoch(h *held) func(*sql.Rows) error {
 func scanOpKey(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var key opKey
-		err := rows.Scan(&key.sku, &key.kind, &key.op)
-		h.ops[key] = true
+		var done doneOp
+		err := rows.Scan(&key.sku, &key.kind, &key.op, &done.delta, &done.after)
+		h.ops[key] = done
 		return err
 	}
 }

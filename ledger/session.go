@@ -44,7 +44,7 @@ type readRequest struct {
 }
 
 // Exec runs ops in order in one transaction and sets each op's Result. Ops that see each other's SKUs or ids see each other's
-// effects. Every kind of op is safe to repeat after stock.ErrUnknown.
+// effects. Every kind of op is safe to repeat after stock.ErrUnknown; OpSet and OpAdjust by their OpID.
 //
 // With wait false, stock rows that other transactions have locked are skipped: their ops, and later ops about the same
 // reservations, come back in locked, untouched. With wait true they are waited for, at most LockTimeout each; an op can still come
@@ -121,7 +121,7 @@ func (t *transaction) run(wait bool) error {
 
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
-		rows: map[stock.ID]*rowState{}, ops: map[opKey]bool{}, epochs: map[int]int64{}}
+		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, epochs: map[int]int64{}}
 	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, full: !t.p.onlyNew()}
 	req.partitions = partitionsOf(req.skus, t.s.cfg.Partitions)
 	for _, sku := range req.skus {

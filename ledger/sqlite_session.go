@@ -63,7 +63,7 @@ func (s *sqliteSession) read(req readRequest, h *held) error {
 		return err
 	}
 	for _, key := range req.opKeys {
-		err := s.c.rows(s.l.expand(`SELECT sku, kind, op FROM {ledger} WHERE reservation_id = $1 AND try = 0 AND sku = $2 AND kind = $3 AND op = $4`),
+		err := s.c.rows(s.l.expand(`SELECT sku, kind, op, delta, "after" FROM {ledger} WHERE reservation_id = $1 AND try = 0 AND sku = $2 AND kind = $3 AND op = $4`),
 			[]any{stock.ID{}.String(), key.sku, string(key.kind), key.op}, scanOpKey(h))
 		if err != nil {
 			return err

@@ -16,18 +16,21 @@ type held struct {
 	forwardWithin time.Duration
 	skus          map[string]*skuState
 	rows          map[stock.ID]*rowState
-	ops           map[opKey]bool // stock changes with a caller's op id that the ledger has already
-	epochs        map[int]int64  // of the SKUs' partitions, read after their locks
+	ops           map[opKey]doneOp // stock changes with an op id that the ledger has already
+	epochs        map[int]int64    // of the SKUs' partitions, read after their locks
 
 	entries []entry // ledger rows to append, in order
 }
 
-// opKey names a change of stock that a caller gave an op id.
+// opKey names a change of stock that was given an op id.
 type opKey struct {
 	sku  string
 	kind stock.LedgerKind
 	op   string
 }
+
+// doneOp is what the ledger says of such a change: enough to tell a repeat from another change under the same id.
+type doneOp struct{ delta, after int64 }
 
 // entry is a ledger row to append.
 type entry struct {

@@ -24,7 +24,8 @@ const (
 	OpExpire
 	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written.
 	OpSweep
-	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new. A repeat gives the same end.
+	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new and the stock table is stockgate's own. OpID makes
+	// it safe to repeat: without one, a repeat would put back for sale what was sold since.
 	OpSet
 	// OpAdjust adds Delta to the SKU's available; OpID makes it safe to repeat. Below zero is refused (VerdictShort).
 	OpAdjust
@@ -65,13 +66,13 @@ type Op struct {
 	Confirm     bool         // OpBook: accepted also means paid (confirm: on_success)
 	Answer      *Answer      // OpBook: kept for replay; nil: none
 	ExpiresAt   time.Time    // OpExpire: the value that was read
-	OrderRef    string       // OpBook, OpConfirm: written if not ""
+	OrderRef    string       // OpBook, OpConfirm, OpRelease by the API: written if not "" and none stands there
 
 	SKU       string // stock ops
 	Available int64  // OpSet
 	Delta     int64  // OpAdjust
 
-	OpID   string // caller's op id: makes a repeat the same change; "" = none
+	OpID   string // OpSet, OpAdjust: makes a repeat the same change, another change under it is VerdictKeyReused; "": the deducter draws one
 	Reason string // written to row or ledger
 	Actor  string // who asked, for the audit; "" = stockgate itself
 
@@ -104,7 +105,7 @@ const (
 	VerdictNone               Verdict = iota
 	VerdictDone                       // done now, or found done by this very try or op id
 	VerdictDuplicate                  // settle: another try's row is held or confirmed, or an answer is kept: Row tells
-	VerdictKeyReused                  // settle: same id, other fingerprint
+	VerdictKeyReused                  // settle: same id, other fingerprint; set, adjust: same op id, another change
 	VerdictVoided                     // settle: this try was ended (void or released) before; it may never settle
 	VerdictUnknownReservation         // no row of that id
 	VerdictStale                      // compare-and-set failed: the row is in another state or of another try: Row tells

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/fallback"
 	"github.com/stockgate/stockgate/internal/faults"
 	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
@@ -26,6 +27,7 @@ func TestPostgresFaults(t *testing.T) {
 	}{
 		{"C031_ALostReplyIsNotRunAgain", faultLostReply},
 		{"ALostCommitIsRepeatedByID", faultLostCommit},
+		{"ASetWhoseReplyIsLostIsDoneOnce", faultLostSet},
 		{"C033_LateCallsPoisonNobody", faultLateCalls},
 		{"C036_AReadOnlyServer", faultReadOnly},
 		{"ASilentServerHangsNobody", faultSilent},
@@ -129,6 +131,45 @@ func faultLostCommit(t *testing.T, e *env) {
 				t.Fatalf("available %d, want %d", n, 100-sold)
 			}
 		}
+	}
+	e.sound()
+}
+
+// sellsBetween is a store beside which others sell before an unknown transaction is repeated.
+type sellsBetween struct {
+	*ledger.Store
+	sell func()
+}
+
+func (s *sellsBetween) Exec(ctx context.Context, ops []*stock.Op, wait bool) ([]*stock.Op, error) {
+	locked, err := s.Store.Exec(ctx, ops, wait)
+	if errors.Is(err, stock.ErrUnknown) {
+		s.sell()
+	}
+	return locked, err
+}
+
+// A set has no id of its own: repeated blindly, it would put back for sale what was sold since.
+func faultLostSet(t *testing.T, e *env) {
+	s, p := e.through()
+	sold := make(chan struct{})
+	between := &sellsBetween{Store: s, sell: sync.OnceFunc(func() {
+		defer close(sold)
+		e.exec(settle(wish("sku-1", 30))) // waits for the server to commit
+	})}
+	d := ledger.NewDeducter(between, fallback.NewQueue[*ledger.Work](fallback.QueueConfig{}), ledger.DeducterConfig{})
+	var ran sync.WaitGroup
+	ran.Go(func() { d.Run(context.WithoutCancel(t.Context())) })
+	defer ran.Wait()
+	defer d.Stop(context.Background())
+	fired := p.Arm(faults.Trigger{Match: faults.Contains("COMMIT\x00"), Forward: true, Then: faults.RST})
+	op := &stock.Op{Kind: stock.OpSet, Class: stock.ClassPrededuct, SKU: "sku-1", Available: 200}
+	e.must(d.Do(t.Context(), op))
+	<-fired
+	<-sold
+	e.verdict(op, stock.VerdictDone)
+	if i := e.info("sku-1"); i.Available != 170 || i.StockIn != 200 {
+		t.Errorf("200 units were put in and 30 sold: available %d, put in %d", i.Available, i.StockIn)
 	}
 	e.sound()
 }

@@ -76,6 +76,37 @@ func caseOpIDs(t *testing.T, e *env) {
 	e.sound()
 }
 
+// A used op id names the change that was made under it, also in the batch that made it.
+func caseOpReused(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	set := func(n int64, id string) *stock.Op {
+		return &stock.Op{Kind: stock.OpSet, SKU: "sku-1", Available: n, OpID: id}
+	}
+	first, other, again := adjust("sku-1", 5, "truck"), adjust("sku-1", 6, "truck"), adjust("sku-1", 5, "truck")
+	e.exec(first, other, again)
+	e.verdict(first, stock.VerdictDone)
+	e.verdict(other, stock.VerdictKeyReused)
+	e.verdict(again, stock.VerdictDone)
+	e.exec(other)
+	e.verdict(other, stock.VerdictKeyReused)
+	if n := e.info("sku-1").Available; n != 15 {
+		t.Errorf("available %d, want 15", n)
+	}
+	// A set that finds what it wants is remembered too: what is sold afterwards must not come back.
+	count := set(15, "count")
+	e.exec(count)
+	e.exec(settle(wish("sku-1", 4)))
+	e.exec(count)
+	e.verdict(count, stock.VerdictDone)
+	miscount := set(16, "count")
+	e.exec(miscount)
+	e.verdict(miscount, stock.VerdictKeyReused)
+	if i := e.info("sku-1"); i.Available != 11 || i.StockIn != 15 {
+		t.Errorf("available %d of %d put in, want 11 of 15", i.Available, i.StockIn)
+	}
+	e.sound()
+}
+
 func caseExternal(t *testing.T, e *env) {
 	e.set("sku-1", 10)
 	e.sql(`UPDATE {stock} SET available = 13 WHERE sku = 'sku-1'`)

@@ -44,6 +44,7 @@ var suite = []struct {
 	{"SweepByTheRow", caseSweep},
 	{"StockOps", caseStockOps},
 	{"StockOpsAreSafeToRepeat", caseOpIDs},
+	{"AUsedOpIDNamesOneChange", caseOpReused},
 	{"ExternalChangesAreWrittenDown", caseExternal},
 	{"ABadMemberIsNamed", caseBadMember},
 	{"FactsFollowVer", caseFacts},
