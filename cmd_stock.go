@@ -48,23 +48,28 @@ func newStockCommand() *cobra.Command {
 }
 
 func (f *clientFlags) setCommand() *cobra.Command {
-	var reason string
+	in := api.SetStock{}
 	cmd := &cobra.Command{
 		Use:     "set SKU UNITS",
-		Short:   "Make the unsold units of a SKU this many; creates the SKU",
+		Short:   "Make the unsold units of a SKU this many; creates the SKU; safe to repeat with --op",
 		Example: "  stockgate stock set sku-1001 100",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			units, err := parseUnits("UNITS", args[1], 0)
-			if err != nil {
+			var err error
+			if in.Available, err = parseUnits("UNITS", args[1], 0); err != nil {
 				return err
 			}
-			return f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
-				return c.SetStock(ctx, args[0], units, reason)
-			})
+			named := in.Op
+			in.Op = orDrawn(named)
+			return toRepeat(in.Op, f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
+				change, err := c.SetStock(ctx, args[0], in)
+				change.Op = named // a drawn one is of use only if this failed
+				return change, err
+			}))
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the ledger")
+	cmd.Flags().StringVar(&in.Op, "op", "", opUsage)
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
 	return cmd
 }
 
@@ -78,7 +83,7 @@ func (f *clientFlags) addCommand() *cobra.Command {
 		// cobra would take -5 for flags; the command parses its own line.
 		DisableFlagParsing: true,
 	}
-	cmd.Flags().StringVar(&in.Op, "op", "", "your id of this change: the same id again changes nothing; drawn if absent")
+	cmd.Flags().StringVar(&in.Op, "op", "", opUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		args, help, err := parseSigned(cmd, args)
@@ -98,14 +103,25 @@ func (f *clientFlags) add(cmd *cobra.Command, args []string, in api.AdjustStock)
 	if in.Delta, err = parseUnits("UNITS", args[1], -stock.MaxQuantity); err != nil {
 		return err
 	}
-	if in.Op == "" {
-		in.Op = "cli-" + uuid.NewString()
-	}
-	err = f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
+	in.Op = orDrawn(in.Op)
+	return toRepeat(in.Op, f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
 		return c.AdjustStock(ctx, args[0], in)
-	})
+	}))
+}
+
+const opUsage = "your id of this change: the same id again changes nothing; drawn if absent"
+
+func orDrawn(op string) string {
+	if op == "" {
+		return "cli-" + uuid.NewString()
+	}
+	return op
+}
+
+// toRepeat says how a change that failed is repeated safely, if it may have been made.
+func toRepeat(op string, err error) error {
 	if maybeDone(err) {
-		return fmt.Errorf("%w; to repeat safely: --op %s", err, in.Op)
+		return fmt.Errorf("%w; to repeat safely: --op %s", err, op)
 	}
 	return err
 }
@@ -178,11 +194,12 @@ func listStock(ctx context.Context, c *client.Client, after string, limit int) (
 }
 
 func (f *clientFlags) importCommand() *cobra.Command {
-	return &cobra.Command{
+	var op string
+	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Set many SKUs from CSV lines sku,available; - reads standard input",
 		Long: "Set many SKUs from CSV lines sku,available, with or without that header line. All lines are checked before the first is\n" +
-			"applied. The same import again is safe.",
+			"applied. An import that broke off is repeated with the --op that it names: what is set already then stays as it is.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in, err := openInput(cmd, args[0])
@@ -194,15 +211,18 @@ func (f *clientFlags) importCommand() *cobra.Command {
 				f.timeout = importTimeout
 			}
 			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
-				done, err := c.ImportStock(ctx, in)
+				op = orDrawn(op)
+				done, err := c.ImportStock(ctx, op, in)
 				if err != nil {
 					showBadLines(cmd.ErrOrStderr(), err)
-					return err
+					return toRepeat(op, err)
 				}
 				return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "%d SKUs set\n", done.SKUs) })
 			})
 		},
 	}
+	cmd.Flags().StringVar(&op, "op", "", opUsage)
+	return cmd
 }
 
 func openInput(cmd *cobra.Command, name string) (io.ReadCloser, error) {

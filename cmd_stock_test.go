@@ -214,6 +214,16 @@ func TestStockCommandsFailInOneClearLine(t *testing.T) {
 	s.fails("unknown command", "sell", "a")
 	s.fault = stock.ErrUnavailable
 	s.fails("UNAVAILABLE: nothing was changed", "set", "a", "1")
+	s.fails("to repeat safely: --op count-1", "set", "a", "1", "--op", "count-1")
+	s.fails("to repeat safely: --op cli-", "set", "a", "1")
+	file := filepath.Join(t.TempDir(), "stock.csv")
+	if err := os.WriteFile(file, []byte("a,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.fails("to repeat safely: --op count-2", "import", file, "--op", "count-2")
+	if !slices.Equal(s.ops[len(s.ops)-1:], []string{"count-2"}) {
+		t.Errorf("ops %v", s.ops)
+	}
 	s.url = "http://127.0.0.1:1"
 	s.fails("nothing listens at http://127.0.0.1:1", "list")
 	s.url = "127.0.0.1:9090"

@@ -27,7 +27,7 @@ func (c *controlSource) close() { c.client.Close() }
 
 func (c *controlSource) setStock(ctx context.Context, skus []string, units int64) error {
 	for _, sku := range skus {
-		if _, err := c.client.SetStock(ctx, sku, units, "bench"); err != nil {
+		if _, err := c.client.SetStock(ctx, sku, api.SetStock{Available: units, Reason: "bench"}); err != nil {
 			return fmt.Errorf("set stock of %s: %w", sku, err)
 		}
 	}

@@ -44,7 +44,9 @@
 //	503 UNAVAILABLE, QUEUE_FULL, QUEUE_TIMEOUT    nothing was changed
 //	504 OUTCOME_UNKNOWN                           it may or may not have been: make the same call again
 //
-// Every call is safe to repeat: set and pause by their nature, adjust by its op, confirm and release by the reservation's state.
+// Every call is safe to repeat: pause and resume by their nature, adjust, set and import by their op, confirm and release by the
+// reservation's state. A set or an import without an op gets one, and a refusal tells it: repeated without it, it would put back for
+// sale what was sold since.
 //
 // # Release
 //

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -24,20 +25,25 @@ const (
 )
 
 // importStock sets many SKUs from CSV lines `sku,available`, with or without that header line. All lines are checked before the
-// first is applied. They are then applied in pages; what breaks off in between is safe to repeat as a whole, since setting a SKU
-// twice to the same total changes nothing.
+// first is applied. They are then applied in pages. All lines have one op id, the caller's (?op=) or one that is drawn: what breaks off
+// in between is repeated as a whole under it, and SKUs that are set already stay as they are. Without it a repeat would put back for
+// sale what was sold of them since.
 func (s *Server) importStock(r *http.Request) (any, error) {
 	if err := checkEncoding(r); err != nil {
 		return nil, err
 	}
-	ops, err := s.readImport(r)
+	id, err := importOpID(r)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := s.readImport(r, id)
 	if err != nil {
 		return nil, err
 	}
 	for done := 0; done < len(ops); done += importPage {
 		page := ops[done:min(done+importPage, len(ops))]
 		if applied, err := s.applyPage(r.Context(), page); err != nil {
-			return nil, brokeOff(err, done+applied, len(ops))
+			return nil, brokeOff(err, id, done+applied, len(ops))
 		}
 	}
 	return api.Imported{SKUs: len(ops)}, nil
@@ -68,12 +74,24 @@ func (s *Server) applyPage(ctx context.Context, page []*stock.Op) (applied int, 
 	return applied, err
 }
 
-// brokeOff tells how far an import came. problem is the first of what went wrong.
-func brokeOff(err error, applied, all int) error {
+// importOpID is the caller's op id, else a drawn one.
+func importOpID(r *http.Request) (string, error) {
+	ids, given := r.URL.Query()["op"]
+	switch {
+	case !given:
+		return "import-" + rand.Text(), nil
+	case len(ids) > 1:
+		return "", badField("op", "there twice", "allowed is once")
+	}
+	return ids[0], checkOpID(ids[0])
+}
+
+// brokeOff tells how far an import came and how to go on. problem is the first of what went wrong.
+func brokeOff(err error, id string, applied, all int) error {
 	problem := ofChange(err)
-	problem.Applied = applied
-	problem.Detail = fmt.Sprintf("%d of %d SKUs are set, then: %s. Import the same file again: setting a SKU twice changes nothing",
-		applied, all, problem.Detail)
+	problem.Applied, problem.Op = applied, id
+	problem.Detail = fmt.Sprintf("%d of %d SKUs are set, then: %s. Import the same file again with op %s: what is set already stays as it is",
+		applied, all, problem.Detail, id)
 	return problem
 }
 
@@ -88,7 +106,7 @@ type importReader struct {
 	ops      []*stock.Op
 }
 
-func (s *Server) readImport(r *http.Request) ([]*stock.Op, error) {
+func (s *Server) readImport(r *http.Request, id string) ([]*stock.Op, error) {
 	in := importReader{csv: csv.NewReader(r.Body), linesMax: s.cfg.ImportLines, firstOf: map[string]int{}}
 	in.csv.FieldsPerRecord = -1 // counted here, so that all bad lines are reported and not only the first
 	in.csv.ReuseRecord = true
@@ -100,7 +118,7 @@ func (s *Server) readImport(r *http.Request) ([]*stock.Op, error) {
 	}
 	actor := actorOf(r.Context())
 	for _, op := range in.ops {
-		op.Actor = actor
+		op.Actor, op.OpID = actor, id
 	}
 	return in.ops, nil
 }

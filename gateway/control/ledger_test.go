@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"path/filepath"
 	"strings"
@@ -100,6 +101,7 @@ func life(t *testing.T, cfg ledger.Config) {
 		}
 		want(13, 2, 0, 15)
 	}
+	b.refused(stock.CodeKeyReused, "delivery-1", "POST", "/v1/stock/sku-1/adjust", `{"delta":6,"op":"delivery-1"}`)
 	b.refused(stock.CodeSoldOut, "less than 14", "POST", "/v1/stock/sku-1/adjust", `{"delta":-14,"op":"x"}`)
 	b.refused(stock.CodeUnknownSKU, "", "POST", "/v1/stock/none/adjust", `{"delta":1,"op":"x"}`)
 	b.refused(stock.CodeUnknownSKU, "", "POST", "/v1/stock/none/pause", "")
@@ -110,9 +112,9 @@ func life(t *testing.T, cfg ledger.Config) {
 	if got := b.do("GET", reservation, ""); !strings.Contains(got.body, `"state":"held"`) {
 		t.Fatal(got.body)
 	}
-	twice(reservation+"/confirm", `{"order_ref":"o-1"}`, `"state":"confirmed"`)
+	twice(reservation+"/confirm", `{"reason":"card"}`, `"state":"confirmed"`)
 	want(13, 0, 2, 15)
-	twice(reservation+"/release", `{"reason":"refund"}`, `"state":"released"`)
+	twice(reservation+"/release", `{"reason":"refund","order_ref":"o-1"}`, `"order_ref":"o-1"`)
 	want(15, 0, 0, 15)
 	b.refused(stock.CodeReleased, "is released", "POST", reservation+"/confirm", "")
 	b.refused(stock.CodeUnknownReservation, "", "POST", "/v1/reservations/"+strings.Repeat("a", 32)+"/release", "")
@@ -122,7 +124,67 @@ func life(t *testing.T, cfg ledger.Config) {
 		t.Fatal(got.body)
 	}
 	want(4, 0, 0, 4)
+	for _, call := range [][3]string{{"PUT", "/v1/stock/sku-1", `{"available":9,"op":"count-1"}`}, {"POST", "/v1/stock/import?op=count-2", "sku-1,9\n"}} {
+		if got := b.do(call[0], call[1], call[2]); got.status != 200 {
+			t.Fatal(got.body)
+		}
+		if got := b.do("POST", "/v1/stock/sku-1/adjust", `{"delta":-1,"op":"after-`+call[0]+`"}`); got.status != 200 {
+			t.Fatal(got.body)
+		}
+		if got := b.do(call[0], call[1], call[2]); got.status != 200 { // the answer was lost, say
+			t.Fatal(got.body)
+		}
+		want(8, 0, 0, 8)
+	}
+	b.refused(stock.CodeKeyReused, "count-1", "PUT", "/v1/stock/sku-1", `{"available":7,"op":"count-1"}`)
+	want(8, 0, 0, 8)
 	if got := b.do("GET", "/v1/stock?after=sku-1", ""); !strings.HasPrefix(got.body, `{"skus":[{"sku":"sku-2","available":6`) {
 		t.Fatal(got.body)
+	}
+}
+
+// The shop's own table: what its columns cannot hold is the caller's mistake, not an outage that time would mend; a row that is gone or
+// broken is named; and a page may end with a name that is no SKU.
+func TestTheShopsOwnTable(t *testing.T) {
+	t.Parallel()
+	cfg := ledger.Config{Driver: ledger.DriverPostgres, DSN: testservices.StartPostgres(t).Database(),
+		Stock: ledger.StockTable{Table: "shop", SKU: "code", Available: "units"}}
+	db, err := sql.Open("postgres", cfg.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	shop := func(statement string) {
+		t.Helper()
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shop(`CREATE TABLE shop (code text PRIMARY KEY, units smallint, CHECK (units <> 13)); INSERT INTO shop VALUES ('sku-1', 0), ('a b', 1)`)
+	b := settled(t, cfg)
+	b.refused(stock.CodeBadRequest, "nothing was changed", "PUT", "/v1/stock/sku-1", `{"available":40000}`)
+	b.refused(stock.CodeBadRequest, "nothing was changed", "PUT", "/v1/stock/sku-1", `{"available":13}`)
+	b.refused(stock.CodeBadRequest, "nothing was changed", "POST", "/v1/stock/sku-1/adjust", `{"delta":40000,"op":"x"}`)
+	b.refused(stock.CodeUnknownSKU, "makes no rows", "PUT", "/v1/stock/sku-2", `{"available":1}`)
+	if got := b.figures(); got != [4]int64{8, 2, 0, 10} {
+		t.Fatal(got)
+	}
+	if got := b.do("GET", "/v1/stock?limit=1", ""); !strings.Contains(got.body, `"next":"a b"`) {
+		t.Fatal(got.body)
+	}
+	if got := b.do("GET", "/v1/stock?limit=1&after=a+b", ""); !strings.Contains(got.body, `"sku":"sku-1"`) {
+		t.Fatal(got.body)
+	}
+	const release = "/v1/reservations/" + reservationID + "/release"
+	shop(`UPDATE shop SET units = NULL WHERE code = 'sku-1'`)
+	b.refused(stock.CodeCorruptStock, "nothing was changed", "POST", release, "")
+	shop(`DELETE FROM shop WHERE code = 'sku-1'`)
+	b.refused(stock.CodeCorruptStock, "nothing was changed", "POST", release, "")
+	shop(`INSERT INTO shop VALUES ('sku-1', 8)`)
+	if got := b.do("POST", release, ""); got.status != 200 {
+		t.Fatal(got.body)
+	}
+	if got := b.figures(); got != [4]int64{10, 0, 0, 10} {
+		t.Fatal(got)
 	}
 }

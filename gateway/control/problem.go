@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -84,12 +85,14 @@ func ofChange(err error) *api.Problem {
 		return problem
 	case errors.As(err, &limit):
 		return overLimit(limit.Code, limit.Limit, limit.Value)
+	case ledger.BadMember(err):
+		return refuse(stock.CodeBadRequest, "the database does not take this value; nothing was changed: %v", err)
 	case errors.Is(err, stock.ErrLate):
 		return refuse(stock.CodeUnavailable, "the database did not get to it in time; nothing was changed")
 	case errors.Is(err, stock.ErrNotExecuted):
 		return refuse(stock.CodeUnavailable, "nothing was changed: %v", err)
 	default:
-		return refuse(stock.CodeOutcomeUnknown, "it may or may not have been done: make the same call again (%v)", err)
+		return refuse(stock.CodeOutcomeUnknown, "it may or may not have been done: make the same call again, with the same op (%v)", err)
 	}
 }
 

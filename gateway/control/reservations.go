@@ -76,6 +76,8 @@ func ofEndVerdict(op *stock.Op) error {
 		return nil
 	case v == stock.VerdictStale && row != nil:
 		return refuse(stock.CodeReleased, "reservation %s is %s (%s)", op.ID, row.State, shorten(row.Reason))
+	case v == stock.VerdictCorrupt, v == stock.VerdictUnknownSKU:
+		return refuse(stock.CodeCorruptStock, "the stock row of %s is gone or holds what units cannot be put back to; nothing was changed", op.ID)
 	case v == stock.VerdictShort, v == stock.VerdictSoldOut, v == stock.VerdictPaused:
 		return refuse(stock.CodeReleased, "reservation %s is released, and there is not enough stock to take it again", op.ID)
 	default:

@@ -2,9 +2,13 @@ package control
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
@@ -13,6 +17,7 @@ import (
 const (
 	reasonBytesMax   = 255 // of a reason that is kept in the ledger
 	opBytesMax       = 128 // of a caller's op id
+	afterBytesMax    = 1024
 	orderRefBytesMax = 255
 	listLimitDefault = 100
 	listLimitMax     = 1000
@@ -59,12 +64,15 @@ func (s *Server) listStock(r *http.Request) (any, error) {
 
 // setStock makes a SKU's unsold total what the caller says.
 func (s *Server) setStock(r *http.Request) (any, error) {
-	body, err := readObject(r, "available", "reason")
+	body, err := readObject(r, "available", "op", "reason")
 	if err != nil {
 		return nil, err
 	}
 	op := &stock.Op{Kind: stock.OpSet}
 	if op.Available, err = body.integer("available", 0, stock.MaxQuantity); err != nil {
+		return nil, err
+	}
+	if op.OpID, err = opIDOf(body); err != nil {
 		return nil, err
 	}
 	return s.changeStock(r, op, body)
@@ -83,15 +91,53 @@ func (s *Server) adjustStock(r *http.Request) (any, error) {
 	if op.Delta == 0 {
 		return nil, badField("delta", "0", "must not be 0")
 	}
-	if op.OpID, err = body.text("op", opBytesMax); err != nil {
+	if op.OpID, err = opIDOf(body); err != nil {
 		return nil, err
 	}
-	// Ops that begin with # are those that the ledger makes up.
-	if !visibleASCII(op.OpID) || op.OpID[0] == '#' {
-		return nil, badField("op", shorten(op.OpID), "must be 1 to "+strconv.Itoa(opBytesMax)+
-			" visible ASCII bytes, the first not #: your id of this change, so that a repeat changes nothing")
+	if op.OpID == "" {
+		return nil, badOpID(op.OpID)
 	}
 	return s.changeStock(r, op, body)
+}
+
+// opIDOf is the caller's id of a change, "" if the field is absent.
+func opIDOf(body object) (string, error) {
+	if _, present := body["op"]; !present {
+		return "", nil
+	}
+	id, err := body.text("op", opBytesMax)
+	if err != nil {
+		return "", err
+	}
+	return id, checkOpID(id)
+}
+
+func checkOpID(id string) error {
+	if len(id) > opBytesMax || !visibleASCII(id) || id[0] == '#' { // ops that begin with # are those that the ledger makes up
+		return badOpID(id)
+	}
+	return nil
+}
+
+func badOpID(id string) error {
+	return badField("op", shorten(id), "must be 1 to "+strconv.Itoa(opBytesMax)+
+		" visible ASCII bytes, the first not #: your id of this change, so that a repeat changes nothing")
+}
+
+// drawOpID names a change whose caller did not: a refusal tells the id, so that the change can be repeated safely all the same.
+func drawOpID(op *stock.Op) {
+	if op.OpID == "" && op.Kind == stock.OpSet {
+		op.OpID = "set-" + rand.Text()
+	}
+}
+
+// repeatable adds the op id to a refusal after which the same call may be made again.
+func repeatable(err error, op string) error {
+	var problem *api.Problem
+	if errors.As(err, &problem) && problem.Status >= http.StatusInternalServerError {
+		problem.Op = op
+	}
+	return err
 }
 
 // noteStock serves the changes that carry nothing but a reason.
@@ -115,17 +161,20 @@ func (s *Server) changeStock(r *http.Request, op *stock.Op, body object) (any, e
 		return nil, err
 	}
 	op.Actor = actorOf(r.Context())
+	named := op.OpID
+	drawOpID(op)
+	id := op.OpID
 	if err := s.run(r.Context(), op); err != nil {
-		return nil, err
+		return nil, repeatable(err, id)
 	}
 	if err := ofStockVerdict(op); err != nil {
-		return nil, err
+		return nil, repeatable(err, id)
 	}
 	fact, err := s.factAfter(r.Context(), op)
 	if err != nil {
-		return nil, err
+		return nil, repeatable(err, id)
 	}
-	return api.Change{Fact: fact, Op: op.OpID}, nil
+	return api.Change{Fact: fact, Op: named}, nil
 }
 
 // run gives op to the deducter and, once it is committed, tells of it. After an error op must not be looked at: it may
@@ -154,7 +203,7 @@ func (s *Server) factAfter(ctx context.Context, op *stock.Op) (api.Fact, error) 
 	found, known, err := s.deps.Store.Stock(ctx, op.SKU)
 	switch {
 	case err != nil:
-		return api.Fact{}, refuse(stock.CodeUnavailable, "it is done, but the database cannot be read for the answer: %v", err)
+		return api.Fact{}, refuse(stock.CodeOutcomeUnknown, "it is done, but the database cannot be read for the answer: %v", err)
 	case !known:
 		return api.Fact{}, unknownSKU(op.SKU)
 	}
@@ -167,6 +216,9 @@ func ofStockVerdict(op *stock.Op) error {
 	case stock.VerdictDone:
 		return nil
 	case stock.VerdictUnknownSKU:
+		if op.Kind == stock.OpSet {
+			return refuse(stock.CodeUnknownSKU, "the stock table is the shop's own and has no %s; stockgate makes no rows there", op.SKU)
+		}
 		return unknownSKU(op.SKU)
 	case stock.VerdictShort, stock.VerdictSoldOut:
 		return refuse(stock.CodeSoldOut, "%s; nothing was changed", tooFew(op))
@@ -215,8 +267,9 @@ func pageOf(r *http.Request) (after string, limit int, err error) {
 		}
 	}
 	after = query.Get("after")
-	if after != "" && stock.CheckSKU(after) != nil {
-		return "", 0, badField("after", shorten(after), "must be a SKU")
+	// A shop's own table may hold names that are no SKUs of ours: a page can end with one.
+	if len(after) > afterBytesMax || !utf8.ValidString(after) || strings.ContainsRune(after, 0) {
+		return "", 0, badField("after", shorten(after), "must be the next of the page before: at most "+strconv.Itoa(afterBytesMax)+" bytes of UTF-8")
 	}
 	if !query.Has("limit") {
 		return after, listLimitDefault, nil

@@ -82,7 +82,7 @@ func TestBodiesAreReadStrictly(t *testing.T) {
 	f("available is absent", `{}`)
 	f("available is there twice", `{"available":1,"available":2}`)
 	f(`field is "Available"`, `{"Available":1}`)
-	f(`field is "count", known are available, reason`, `{"count":1}`)
+	f(`field is "count", known are available, op, reason`, `{"count":1}`)
 	f("reason is an object", `{"available":1,"reason":{"a":1}}`)
 	f("reason is 5, must be a string", `{"available":1,"reason":5}`)
 	f("without control characters", `{"available":1,"reason":"a\u0000b"}`)
@@ -111,6 +111,27 @@ func TestAnOpIdMustBeGivenAndPlain(t *testing.T) {
 		b.refused(stock.CodeBadRequest, "op is ", "POST", "/v1/stock/a/adjust", `{"delta":1,"op":`+op+`}`)
 	}
 	b.refused(stock.CodeBadRequest, `op is ""`, "POST", "/v1/stock/a/adjust", `{"delta":1}`)
+	b.refused(stock.CodeBadRequest, `op is "#1"`, "PUT", "/v1/stock/a", `{"available":1,"op":"#1"}`)
+	b.refused(stock.CodeBadRequest, `op is ""`, "POST", "/v1/stock/import?op=", "a,1")
+	b.refused(stock.CodeBadRequest, "op is there twice", "POST", "/v1/stock/import?op=a&op=b", "a,1")
+}
+
+// Whoever named no op learns under which one the change is repeated: without it a repeat would put back for sale what was sold since.
+func TestARefusalThatMayBeRepeatedNamesItsOp(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	var op string
+	b.breaks(func(o *stock.Op) error {
+		op = o.OpID
+		return stock.ErrUnknown
+	})
+	for _, call := range [][3]string{{"PUT", "/v1/stock/a", `{"available":4}`}, {"PUT", "/v1/stock/a", `{"available":4,"op":"mine"}`},
+		{"POST", "/v1/stock/a/adjust", `{"delta":4,"op":"mine"}`}, {"POST", "/v1/stock/import", "a,4"}, {"POST", "/v1/stock/import?op=mine", "a,4"}} {
+		p := b.refused(stock.CodeOutcomeUnknown, "with", call[0], call[1], call[2])
+		if p.Op == "" || p.Op != op || strings.Contains(call[1]+call[2], "mine") != (op == "mine") {
+			t.Errorf("%v: the refusal names op %q, the ledger was given %q", call, p.Op, op)
+		}
+	}
 }
 
 // C012: a SKU reaches Redis as part of a key, so what is not of its alphabet goes no further than the path.
@@ -150,7 +171,7 @@ func TestTheListIsPagedBySKUBytes(t *testing.T) {
 	f("?limit=3", "B", "a", "b", "next=b")
 	f("?limit=3&after=b", "c", "next=")
 	f("?after=a&limit=1000", "b", "c", "next=")
-	for _, query := range []string{"?limit=0", "?limit=1001", "?limit=x", "?limit=1&limit=2", "?after=a%20b", "?sort=x"} {
+	for _, query := range []string{"?limit=0", "?limit=1001", "?limit=x", "?limit=1&limit=2", "?after=a%00b", "?sort=x"} {
 		b.refused(stock.CodeBadRequest, "", "GET", "/v1/stock"+query, "")
 	}
 }

@@ -17,6 +17,8 @@ type Problem struct {
 	Value string `json:"value,omitempty"`
 	// Field names the part of the request that is wrong.
 	Field string `json:"field,omitempty"`
+	// Op is the op id of a change that may have been made or may be tried again: the same call with it is done once.
+	Op string `json:"op,omitempty"`
 	// BadLines are the wrong lines of an import, the first 100 of BadLinesTotal.
 	BadLines      []BadLine `json:"bad_lines,omitempty"`
 	BadLinesTotal int       `json:"bad_lines_total,omitempty"`

@@ -13,7 +13,7 @@ type Fact struct {
 // Change answers a change of stock. It describes the SKU as the change's transaction left it.
 type Change struct {
 	Fact
-	// Op is the op id of an adjustment; the same id again changes nothing.
+	// Op is the op id that the caller gave; the same id again changes nothing.
 	Op string `json:"op,omitempty"`
 }
 
@@ -56,7 +56,8 @@ type SKUList struct {
 
 // SetStock asks to make a SKU's unsold total Available, creating the SKU if it is new.
 type SetStock struct {
-	Available int64  `json:"available"` // 0 … 2^53
+	Available int64  `json:"available"`    // 0 … 2^53
+	Op        string `json:"op,omitempty"` // 1–128 visible ASCII bytes, drawn by the caller: makes a repeat the same change
 	Reason    string `json:"reason,omitempty"`
 }
 

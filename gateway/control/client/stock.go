@@ -31,9 +31,9 @@ func (c *Client) ListStock(ctx context.Context, after string, limit int) (api.SK
 	return call[api.SKUList](ctx, c, http.MethodGet, "/v1/stock?"+query.Encode(), nil)
 }
 
-// SetStock makes the SKU's unsold total available, creating the SKU if it is new. It returns after the commit.
-func (c *Client) SetStock(ctx context.Context, sku string, available int64, reason string) (api.Change, error) {
-	return call[api.Change](ctx, c, http.MethodPut, skuPath(sku), api.SetStock{Available: available, Reason: reason})
+// SetStock makes the SKU's unsold total in.Available, once per in.Op, creating the SKU if it is new. It returns after the commit.
+func (c *Client) SetStock(ctx context.Context, sku string, in api.SetStock) (api.Change, error) {
+	return call[api.Change](ctx, c, http.MethodPut, skuPath(sku), in)
 }
 
 // AdjustStock adds in.Delta, once per in.Op. It returns after the commit.
@@ -61,9 +61,13 @@ func (c *Client) note(ctx context.Context, sku, verb, reason string) (api.Change
 }
 
 // ImportStock sets many SKUs from CSV lines `sku,available`. All lines are checked before the first is applied; the bad ones are in
-// the *api.Problem. The same import again is safe.
-func (c *Client) ImportStock(ctx context.Context, csv io.Reader) (api.Imported, error) {
+// the *api.Problem. The same import again under the same op leaves what is set as it is; "": the server draws one.
+func (c *Client) ImportStock(ctx context.Context, op string, csv io.Reader) (api.Imported, error) {
 	var out api.Imported
-	err := c.send(ctx, http.MethodPost, "/v1/stock/import", "text/csv", csv, &out)
+	path := "/v1/stock/import"
+	if op != "" {
+		path += "?op=" + url.QueryEscape(op)
+	}
+	err := c.send(ctx, http.MethodPost, path, "text/csv", csv, &out)
 	return out, err
 }
