@@ -10,10 +10,11 @@ import (
 )
 
 // CloseNow ends the open entries named, writes down what is known of their ids, and replaces registers by facts, now. stale: the
-// partition's epoch or the server is another than this replica knows; the part sent so far may have been done. It may be repeated.
+// partition's epoch or the server is another than this replica knows, or a fact is of a newer epoch; the part sent so far may have been
+// done. It may be repeated.
 //
 // It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused
-// (stock.ErrNotExecuted) before anything is sent; facts of another epoch than the partition's never apply and are left out.
+// (stock.ErrNotExecuted) before anything is sent; facts of an older epoch than the partition's never apply and are left out.
 func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error) {
 	if err := c.partition(p); err != nil {
 		return false, err
@@ -42,8 +43,12 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 		c.sawStale(p)
 		return true, nil
 	}
-	if n := ofEpoch(facts, epoch); n == 0 && len(closings) == 0 {
-		return false, nil
+	ahead := aheadOf(facts, epoch)
+	if ahead {
+		c.sawStale(p) // the database has a newer epoch, and another replica may have loaded under it
+	}
+	if ofEpoch(facts, epoch) == 0 && len(closings) == 0 {
+		return ahead, nil
 	}
 	c.encodeClose(cmd, p, epoch, runID, closings, facts)
 	reply, err := c.call(ctx, &c.scripts.close, cmd)
@@ -60,7 +65,7 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 	}
 	c.stats.closings.Add(int64(len(closings)))
 	c.alarm(corrupt, "close", p)
-	return false, nil
+	return ahead, nil
 }
 
 // encodeClose writes the call as close.lua wants it.
@@ -112,8 +117,17 @@ func (c *command) closing(k *stock.Closing) {
 	c.cut(from)
 }
 
-// ofEpoch counts the facts of an epoch. A fact of an older one is never newer than what a load under this epoch wrote; one of a
-// newer one belongs to keys that a load has yet to make.
+// aheadOf reports whether a fact is of a newer epoch than this replica knows. It cannot be told before the epoch is learned.
+func aheadOf(facts []stock.Fact, epoch int64) bool {
+	for i := range facts {
+		if facts[i].Epoch > epoch {
+			return true
+		}
+	}
+	return false
+}
+
+// ofEpoch counts the facts of an epoch. A fact of an older one is never newer than what a load under this epoch wrote.
 func ofEpoch(facts []stock.Fact, epoch int64) (n int) {
 	for i := range facts {
 		if facts[i].Epoch == epoch {

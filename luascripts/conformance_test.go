@@ -226,7 +226,10 @@ func TestFactsReplaceOnlyOlderOnesOfThisEpoch(t *testing.T) {
 			{fact(5, 11, 95), 90}, {fact(5, 13, 80), 80},
 		}
 		for _, step := range steps {
-			r.closeNow(nil, step.fact)
+			stale, err := r.CloseNow(context.Background(), 0, nil, []stock.Fact{step.fact})
+			if stale != (step.fact.Epoch > 5) || err != nil {
+				t.Fatalf("%+v: stale %v, %v", step.fact, stale, err)
+			}
 			r.want("s", step.base, 0)
 		}
 		if stale, err := r.Load(context.Background(), 0, []stock.Fact{fact(5, 12, 1)}); stale || err != nil {
@@ -320,6 +323,38 @@ func TestAnEpochNotYetLearnedIsStaleWithoutAsking(t *testing.T) {
 		}
 		if stale, err := r.CloseNow(context.Background(), 0, []stock.Closing{won(wish(1, 1, "s", 1))}, nil); !stale || err != nil {
 			t.Fatal(stale, err)
+		}
+	})
+}
+
+// I10: another replica has begun an epoch and loaded the SKU before this one has learned of it. The fact that this one sends is not told
+// yet, and must not count as told: nobody would send it again.
+func TestAFactOfAnEpochNotYetLearnedIsNotTold(t *testing.T) {
+	onBoth(t, func(t *testing.T, r *rig) {
+		r.open(1)
+		runID, _ := r.RunID(context.Background())
+		r.open(2)
+		r.load("s", 0)
+		restock := r.fact("s", 5)
+		r.epochs.learn(0, 1, runID)
+		hints := r.epochs.hints
+		if stale, err := r.CloseNow(context.Background(), 0, nil, []stock.Fact{restock}); !stale || err != nil {
+			t.Errorf("stale %v, %v: want stale", stale, err)
+		}
+		if r.epochs.hints == hints {
+			t.Error("nobody was told that the epoch is to be learned")
+		}
+		r.Close(0, nil, []stock.Fact{restock})
+		r.epochs.learn(0, 2, runID)
+		ctx, cancel := context.WithTimeout(context.Background(), generous)
+		defer cancel()
+		for r.registers("s").Base != 5 {
+			if err := ctx.Err(); err != nil {
+				t.Fatal("the fact was never told")
+			}
+		}
+		if dropped := r.Stats().FactsDropped; dropped != 0 {
+			t.Errorf("%d facts dropped", dropped)
 		}
 	})
 }
