@@ -39,7 +39,11 @@ func (h *held) neverSent(row *rowState, op *stock.Op) stock.Result {
 	case row.State == stock.StateReleased, row.State == stock.StateVoid:
 		return verdict(stock.VerdictDone, row)
 	case row.State == stock.StateHeld && row.Outcome != stock.OutcomeAccepted:
-		return verdict(h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor), row)
+		v := h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor)
+		if v != stock.VerdictDone {
+			return h.stuck(row, op, v)
+		}
+		return verdict(v, row)
 	}
 	return verdict(stock.VerdictStale, row)
 }

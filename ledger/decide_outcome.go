@@ -39,9 +39,10 @@ func (h *held) reject(row *rowState, op *stock.Op) stock.Result {
 			return verdict(stock.VerdictStale, row)
 		}
 		v := h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor)
-		if v == stock.VerdictDone {
-			h.note(row, stock.OutcomeRejected, op)
+		if v != stock.VerdictDone {
+			return h.stuck(row, op, v)
 		}
+		h.note(row, stock.OutcomeRejected, op)
 		return verdict(v, row)
 	case stock.StateReleased:
 		h.note(row, stock.OutcomeRejected, op)
@@ -70,12 +71,27 @@ func (h *held) note(row *rowState, o stock.Outcome, op *stock.Op) {
 	if row.State == stock.StateHeld && op.Reason != "" && row.Reason != op.Reason {
 		row.Reason, row.UpdatedAt, row.dirty = op.Reason, h.now, true
 	}
+	h.keep(row, op)
+}
+
+// keep keeps the backend's answer, the first one.
+func (h *held) keep(row *rowState, op *stock.Op) {
 	if op.Answer != nil && row.Answer == nil {
 		kept := *op.Answer
 		kept.Try, kept.At = op.Try, h.now
 		row.Answer, row.answered = &kept, &kept
 		row.UpdatedAt, row.dirty = h.now, true
 	}
+}
+
+// stuck: the gateway is done with the row, but the units cannot go back to a stock row that is gone or broken. They stay held and are
+// shown as unknown until somebody mends the row and releases them; a retry hears what the backend said and waits for nobody.
+func (h *held) stuck(row *rowState, op *stock.Op, v stock.Verdict) stock.Result {
+	h.keep(row, op)
+	if row.Reason != op.Reason {
+		row.Reason, row.UpdatedAt, row.dirty = op.Reason, h.now, true
+	}
+	return verdict(v, row)
 }
 
 // refer keeps the order service's own id of the order, the first one.

@@ -197,6 +197,36 @@ func caseC006(t *testing.T, e *env) {
 	m.exec(back, paid)
 	m.verdict(back, stock.VerdictCorrupt)
 	m.verdict(paid, stock.VerdictDone)
+	// The backend's word is not lost because the units have nowhere to go: a retry hears it, and nobody waits for a gateway.
+	m.sql(`INSERT INTO shop VALUES ('gone', 9)`)
+	refusedOrder, unsent := wish("gone", 1), wish("gone", 1)
+	m.exec(settle(refusedOrder), settle(unsent))
+	m.sql(`UPDATE shop SET units = NULL WHERE code = 'gone'`)
+	no, never := reject(refusedOrder, answer(422)), neverSent(unsent)
+	m.exec(no, never)
+	m.verdict(no, stock.VerdictCorrupt)
+	m.verdict(never, stock.VerdictCorrupt)
+	retry := settle(again(refusedOrder))
+	m.exec(retry)
+	m.verdict(retry, stock.VerdictDuplicate)
+	if a := retry.Result.Row.Answer; a == nil || a.Status != 422 {
+		t.Errorf("the retry of a refused order finds %+v", retry.Result.Row)
+	}
+	for _, r := range []*stock.Reservation{refusedOrder, unsent} {
+		row := m.find(r)
+		row.OwnerAlive = true
+		if row.State != stock.StateHeld || row.Outcome != stock.OutcomeUnknown || row.InFlight() {
+			t.Errorf("row %+v", row)
+		}
+	}
+	m.sql(`UPDATE shop SET units = 7 WHERE code = 'gone'`)
+	no, never = reject(refusedOrder, answer(422)), neverSent(unsent)
+	m.exec(no, never)
+	m.verdict(no, stock.VerdictDone)
+	m.verdict(never, stock.VerdictDone)
+	if i := m.info("gone"); i.Available != 9 || i.Held != 0 || m.find(refusedOrder).Outcome != stock.OutcomeRejected {
+		t.Errorf("info %+v", i)
+	}
 	m.sql(`UPDATE shop SET units = 4 WHERE code = 'later'`)
 	m.exec(back)
 	m.verdict(back, stock.VerdictDone)
