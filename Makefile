@@ -3,7 +3,10 @@ SHELL := /usr/bin/env bash
 .SHELLFLAGS := -eu -o pipefail -c
 GO ?= go
 # Packages whose goroutines share state: the race detector runs over these.
-RACE := ./fallback/... ./filters/... ./gateway/... ./internal/... ./ledger/... ./luascripts/... ./stock/...
+RACE := . ./bench/load ./fallback/... ./filters/... ./gateway/... ./internal/crashpoint ./internal/faults ./internal/httpserve \
+	./internal/loop ./internal/orderservice ./ledger/... ./luascripts/... ./stock/...
+# Whole-system tests that are repeated with a binary under the race detector.
+RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC031|TestC089
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
@@ -36,8 +39,9 @@ unit: ## all tests, with real Redis and PostgreSQL
 	$(GO) test -timeout 15m ./...
 
 .PHONY: race
-race: ## tests of the concurrent packages under the race detector
+race: ## tests of the concurrent packages, and some of the whole, under the race detector
 	$(GO) test -race -timeout 15m $(RACE)
+	$(GO) test -race -timeout 15m -run '$(RACE_E2E)' ./internal/e2e
 
 .PHONY: build
 build: ## build the binary into bin/

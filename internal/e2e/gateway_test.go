@@ -71,6 +71,9 @@ func (w *world) newGateway(public, control int) *gateway {
 	w.gateways = append(w.gateways, g)
 	w.t.Cleanup(func() {
 		g.kill()
+		if strings.Contains(g.log.String(), "DATA RACE") {
+			w.t.Errorf("a data race in %s", g.public)
+		}
 		if w.t.Failed() {
 			w.t.Logf("log of %s:\n%s", g.public, tail(g.log.String(), 6000))
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	binary = filepath.Join(dir, "stockgate")
-	build := exec.Command("go", "build", "-tags", "crashpoints", "-o", binary, "../..")
+	build := exec.Command("go", slices.Concat([]string{"build", "-tags", "crashpoints", "-o", binary}, raceFlags, []string{"../.."})...)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		os.Exit(1)
