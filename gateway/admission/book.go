@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -54,7 +55,7 @@ const (
 )
 
 // pending carries out what must reach the database whatever happens: outcomes, and undoings of settles whose fate is unknown. Each is
-// repeated until the database has answered; all are safe to repeat.
+// repeated until the database has answered, and what gives units back until they are back; all are safe to repeat.
 type pending struct {
 	a     *Admitter
 	max   int64
@@ -107,9 +108,12 @@ func (p *pending) carryOut(op *stock.Op) {
 		// The ledger repeats what was forwarded by itself; an error means that it was not taken, or that this process ends.
 		attempt := *op
 		err := p.a.ledger.Do(p.ctx, &attempt)
-		if err == nil {
+		if err == nil && !owed(&attempt) {
 			p.finished(&attempt)
 			return
+		}
+		if err == nil {
+			err = errOwed
 		}
 		select {
 		case <-p.ctx.Done():
@@ -122,6 +126,14 @@ func (p *pending) carryOut(op *stock.Op) {
 	}
 }
 
+// owed reports whether units that have to go back could not: their stock row is gone or holds no number to add to. The order service
+// may mend it at any time, and nobody but us would give them back then.
+func owed(op *stock.Op) bool {
+	return op.Result.Verdict == stock.VerdictCorrupt || op.Result.Verdict == stock.VerdictUnknownSKU
+}
+
+var errOwed = errors.New("the stock row is gone or corrupt, so the units cannot go back")
+
 // finished tells Redis and logs what should not have happened.
 func (p *pending) finished(op *stock.Op) {
 	if op.Result.Verdict != stock.VerdictDone {
@@ -129,6 +141,10 @@ func (p *pending) finished(op *stock.Op) {
 			zap.Stringer("reservation", op.ID), zap.Stringer("verdict", op.Result.Verdict), zap.Stringer("outcome", op.Outcome))
 	}
 	p.a.Publish(op)
+	if r, row := op.Reservation, op.Result.Row; r != nil && row != nil && row.Try != r.Try {
+		// The id is another try's by now; the open entry of this one came to nothing.
+		p.a.publish(stock.Partition(r.Lines[0].SKU, p.a.cfg.Partitions), []stock.Closing{{ID: r.ID, Try: r.Try}}, nil)
+	}
 }
 
 // Pending is how many outcomes and undoings wait for the database now, and the bound.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,55 @@ func TestBookRepeatsUntilTheDatabaseAnswers(t *testing.T) {
 	last := ops[len(ops)-1]
 	if len(ops) != 4 || last.Kind != stock.OpBook || last.Outcome != stock.OutcomeAccepted || last.Try != d.Pass.Reservation.Try {
 		t.Fatalf("%d ops, last %+v", len(ops), last)
+	}
+}
+
+// I3: the stock row is gone or broken for a while, so it cannot take the unit back. Nobody else would give it back later.
+func TestWhatCannotGoBackNowIsGivenBackLater(t *testing.T) {
+	f := func(v stock.Verdict, o Outcome) {
+		t.Helper()
+		b := setup(t, nil)
+		d := b.admit("k")
+		asked := 0
+		b.ledger.do = func(n int, op *stock.Op) error {
+			row := &stock.Row{State: stock.StateHeld, Reservation: *d.Pass.Reservation}
+			op.Result = stock.Result{Verdict: v, Row: row}
+			if asked++; asked == 3 {
+				row.State = stock.StateReleased
+				op.Result.Verdict = stock.VerdictDone
+			}
+			return nil
+		}
+		b.Book(context.Background(), d.Pass, o)
+		if asked != 3 {
+			t.Errorf("%s: asked %d times, want until it is done", v, asked)
+		}
+		if last := b.cache.closings[len(b.cache.closings)-1]; last.Won {
+			t.Errorf("%s: closed by %+v", v, last)
+		}
+	}
+	f(stock.VerdictCorrupt, Outcome{Kind: NeverSent})
+	f(stock.VerdictUnknownSKU, Outcome{Kind: NeverSent})
+	f(stock.VerdictCorrupt, Outcome{Kind: Rejected})
+}
+
+// I10: the id belongs to another try's row by now, and this try's open entry holds units in Redis.
+func TestUndoingClosesItsOwnTryToo(t *testing.T) {
+	b := setup(t, nil)
+	b.ledger.do = func(n int, op *stock.Op) error {
+		if n == 1 {
+			return stock.ErrUnknown
+		}
+		row := &stock.Row{State: stock.StateHeld, Reservation: *op.Reservation}
+		row.Try++
+		op.Result = stock.Result{Verdict: stock.VerdictStale, Row: row}
+		return nil
+	}
+	wantRefusal(t, b.admit("k"), stock.CodeUnavailable, SourceRedis)
+	b.pending.wg.Wait()
+	r := b.ledger.seen()[0].Reservation
+	if !slices.Contains(b.cache.closings, stock.Closing{ID: r.ID, Try: r.Try}) {
+		t.Errorf("closings = %+v, none for the try %s that came to nothing", b.cache.closings, r.Try)
 	}
 }
 
