@@ -72,11 +72,11 @@ func (ch *checker) checkShadowed(path string, i int) {
 		return // says nothing about what it matches
 	}
 	for j, earlier := range ch.Routes[:i] {
-		around := r.Admit != nil && earlier.Admit == nil && overlaps(earlier.Match, r.Match)
+		around := r.Admit != nil && earlier.Admit == nil && overlaps(loosest(earlier), loosest(r))
 		switch {
 		case checkPath(earlier.Match.Path) != "":
 			continue
-		case covers(earlier.Match, r.Match):
+		case covers(exact(earlier), exact(r)), earlier.Admit != nil && covers(loosest(earlier), loosest(r)):
 			ch.fail(under(path, "match"), fmt.Sprintf("never matches, routes[%d] (%s) comes first", j, earlier.Name), "")
 		case around:
 			ch.fail(under(path, "match"), fmt.Sprintf("can be walked around, routes[%d] (%s) takes some of its requests first, without admit",
@@ -153,16 +153,32 @@ const neverEscaped = "-._~/\\;%\x7f"
 
 func spaced(s string) string { return strings.Join(strings.Split(s, ""), " ") }
 
+// scope is which requests a route is for.
+type scope struct {
+	methods []string
+	path    string
+	owner   bool // guarded: /x/* has /x too, and a slash at the end makes no difference
+}
+
+func exact(r Route) scope { return scope{methods: r.Match.Methods, path: r.Match.Path} }
+
+// loosest is what routes are compared as where a guarded one is concerned: to some backend, letters in another case and spaces make no
+// other path.
+func loosest(r Route) scope {
+	path := strings.ToLower(strings.ReplaceAll(r.Match.Path, "%20", ""))
+	return scope{methods: r.Match.Methods, path: path, owner: r.Admit != nil}
+}
+
 // covers reports whether a takes every request that b is for.
-func covers(a, b Match) bool {
-	return coversMethods(a.Methods, b.Methods) && coversPath(a.Path, b.Path)
+func covers(a, b scope) bool {
+	return coversMethods(a.methods, b.methods) && a.coversPath(b.path)
 }
 
 // overlaps reports whether some request is for both.
-func overlaps(a, b Match) bool {
-	shared := func(m string) bool { return len(a.Methods) == 0 || slices.Contains(a.Methods, m) }
-	methods := len(b.Methods) == 0 || slices.ContainsFunc(b.Methods, shared)
-	return methods && (coversPath(a.Path, b.Path) || coversPath(b.Path, a.Path))
+func overlaps(a, b scope) bool {
+	shared := func(m string) bool { return len(a.methods) == 0 || slices.Contains(a.methods, m) }
+	methods := len(b.methods) == 0 || slices.ContainsFunc(b.methods, shared)
+	return methods && (a.coversPath(b.path) || b.coversPath(a.path))
 }
 
 func coversMethods(a, b []string) bool {
@@ -173,10 +189,13 @@ func coversMethods(a, b []string) bool {
 	return len(b) > 0 && !slices.ContainsFunc(b, missing)
 }
 
-func coversPath(a, b string) bool {
-	prefix, star := strings.CutSuffix(a, "*")
-	if star && b != "" {
-		return strings.HasPrefix(strings.TrimSuffix(b, "*"), prefix)
+func (s scope) coversPath(path string) bool {
+	prefix, star := strings.CutSuffix(s.path, "*")
+	switch {
+	case path == "" || s.path == "":
+		return false
+	case star && strings.HasPrefix(strings.TrimSuffix(path, "*"), prefix), path == s.path:
+		return true
 	}
-	return a == b && a != ""
+	return s.owner && path != "/" && strings.TrimSuffix(path, "/") == strings.TrimSuffix(prefix, "/")
 }

@@ -38,4 +38,8 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 		"routes.r can be walked around", "routes.all")
 	f(Config{Upstreams: up, Routes: []Route{{Name: "one", Path: "/x/y", Upstream: "u"}, {Name: "r", Path: "/x/*", Upstream: "u", Admit: sku}}},
 		"routes.r can be walked around", "routes.one")
+	f(Config{Upstreams: up, Routes: []Route{{Name: "one", Path: "/x", Upstream: "u"}, {Name: "r", Path: "/x/*", Upstream: "u", Admit: sku}}},
+		"routes.r can be walked around", "routes.one")
+	f(Config{Upstreams: up, Routes: []Route{{Name: "one", Path: "/X/*", Upstream: "u"}, {Name: "r", Path: "/x/*", Upstream: "u", Admit: sku}}},
+		"routes.r can be walked around", "routes.one")
 }

@@ -32,7 +32,7 @@
 //   - The backend reads another order than was deducted: duplicate keys, keys in another case, numbers in strings, repeated parameters
 //     and headers with underscores are refused. The backend is told the lines too, signed (signature.go).
 //   - The guard is walked around: by another spelling of the path, by a method override (removed), by a catch-all route (does not take
-//     other methods of a guarded path; must not stand before it), by X-Original-URL (removed).
+//     other methods of a guarded path, nor /orders if /orders/* is guarded; must not stand before it), by X-Original-URL (removed).
 //
 // # What clients and backends cannot say
 //

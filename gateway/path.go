@@ -128,6 +128,7 @@ func cleanSegments(p []byte) []byte {
 // pattern is a path of the configuration.
 type pattern struct {
 	text   string // without the star
+	normal string
 	prefix bool
 	folded []byte
 }
@@ -149,21 +150,22 @@ func checkPattern(path string) error {
 
 func newPattern(path string) pattern {
 	text := strings.TrimSuffix(path, "*")
-	return pattern{text: text, prefix: text != path, folded: appendFolded(nil, []byte(text))}
+	return pattern{text: text, normal: string(appendNormal(nil, []byte(text))), prefix: text != path, folded: appendFolded(nil, []byte(text))}
 }
 
 // matchesNormal reports whether a normal path is the pattern's.
 func (p *pattern) matchesNormal(path []byte) bool {
 	if p.prefix {
-		return len(path) >= len(p.text) && string(path[:len(p.text)]) == p.text
+		return len(path) >= len(p.normal) && string(path[:len(p.normal)]) == p.normal
 	}
-	return string(path) == p.text
+	return string(path) == p.normal
 }
 
-// matchesFolded reports whether a backend could take the path for the pattern's. A trailing slash makes no difference.
+// matchesFolded reports whether a backend could take the path for the pattern's. A trailing slash makes no difference: to many backends
+// /orders is /orders/, so /orders/* has it too.
 func (p *pattern) matchesFolded(path []byte) bool {
-	if p.prefix {
-		return bytes.HasPrefix(path, p.folded)
+	if p.prefix && bytes.HasPrefix(path, p.folded) {
+		return true
 	}
 	return bytes.Equal(trimSlash(path), trimSlash(p.folded))
 }
@@ -175,12 +177,12 @@ func trimSlash(p []byte) []byte {
 	return p
 }
 
-// spells reports whether a raw path is written the way that the pattern is.
+// spells reports whether a raw path is written the way that the pattern is. /orders/* is also for /orders.
 func (p *pattern) spells(raw []byte) bool {
 	if !p.prefix {
 		return string(raw) == p.text
 	}
-	return len(raw) >= len(p.text) && string(raw[:len(p.text)]) == p.text && plainlySpelled(raw)
+	return string(raw) == strings.TrimSuffix(p.text, "/") || len(raw) >= len(p.text) && string(raw[:len(p.text)]) == p.text && plainlySpelled(raw)
 }
 
 // plainlySpelled reports whether there is only one way to read a path: no empty or dot segment, no ; or backslash, and escapes only

@@ -1,6 +1,10 @@
 package gateway
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stockgate/stockgate/stock"
+)
 
 func TestFoldedPathIsTheLoosestReading(t *testing.T) {
 	t.Parallel()
@@ -98,6 +102,59 @@ func TestPatternsAreChecked(t *testing.T) {
 	f("//a", false)
 	f("/a?b", false)
 	f("/%41", false)
+}
+
+// A guarded /checkout/* has /checkout too: a catch-all behind it must not take what a backend could take for an order.
+func TestGuardedPrefixOwnsItsRoot(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), func(c *Config, _ *Parts) {
+		c.Routes[0].Path = "/checkout/*"
+		c.Routes[0].Methods = []string{"POST"}
+	})
+	ask := func(method, target string) reply {
+		return g.do(method + " " + target + " HTTP/1.1\r\nHost: h\r\nContent-Length: 38\r\n\r\n" + goodBody)
+	}
+	for _, target := range []string{"/Checkout", "/checkout;v=1", "/%63heckout", "//checkout", "/checkout%20", "/x/../checkout", "/checkout%00",
+		"/CHECKOUT/", "/checkout//", "/checkout/.", "/checkout/x/.."} {
+		ask("POST", target).wants(t, 400, stock.CodeBadRequest)
+		ask("PUT", target).wants(t, 400, stock.CodeBadRequest)
+	}
+	for _, target := range []string{"/checkout", "/checkout/", "/checkout/7"} {
+		ask("PUT", target).wants(t, 405, stock.CodeMethodNotAllowed)
+	}
+	if got := b.requests(); len(got) > 0 {
+		t.Fatalf("the backend got %q", got[0].head)
+	}
+	for i, target := range []string{"/checkout", "/checkout/", "/checkout/7"} {
+		if got := ask("POST", target); got.StatusCode != 201 || len(g.adm.asked()) != i+1 {
+			t.Errorf("POST %s: %d, the admission was asked %d times, want %d", target, got.StatusCode, len(g.adm.asked()), i+1)
+		}
+	}
+	if got := ask("POST", "/checkouts"); got.StatusCode != 201 || len(g.adm.asked()) != 3 {
+		t.Errorf("another path: %d, the admission was asked %d times", got.StatusCode, len(g.adm.asked()))
+	}
+}
+
+// A plain route before a guarded one does not take what some backend reads as an order.
+func TestPlainRouteInFrontTakesNoOrder(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), func(c *Config, _ *Parts) {
+		c.Routes = append([]Route{{Name: "static", Path: "/static/*", Upstream: "orders"}, {Name: "below", Path: "/orders/*", Upstream: "orders"},
+			{Name: "page", Path: "/%C3%A4", Upstream: "orders"}}, c.Routes...)
+	})
+	for _, target := range []string{"/static/..;/orders", "/static/%252e%252e/orders", `/static\..\orders`, "/static/..%5corders", "/orders/"} {
+		g.do("POST "+target+" HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").wants(t, 400, stock.CodeBadRequest)
+	}
+	if got := b.requests(); len(got) > 0 {
+		t.Fatalf("the backend got %q", got[0].head)
+	}
+	for _, target := range []string{"/static/a;b", "/static/A%2fb", "/orders/1", "/%C3%A4"} {
+		if got := g.do("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"); got.StatusCode != 201 {
+			t.Errorf("%s: %d %s", target, got.StatusCode, got.body)
+		}
+	}
 }
 
 func FuzzFoldedIsStable(f *testing.F) {

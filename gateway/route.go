@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,6 +45,8 @@ type table struct{ routes []*route }
 //   - spelled in another way than its route spells it: 400;
 //   - another method on it: 405, unless a later route names that method. A route for all methods does not count: it was written for
 //     the rest of the shop and must not open a side door to the orders.
+//
+// A plain route before the guarded one takes only what is no order in any reading: not /static/..;/orders under /static/*.
 func (t *table) match(method []byte, path, normal, folded []byte) (*route, *problem) {
 	blocked := false
 	for _, r := range t.routes {
@@ -52,7 +55,7 @@ func (t *table) match(method []byte, path, normal, folded []byte) (*route, *prob
 				continue
 			}
 			if !r.pattern.spells(path) {
-				return nil, badRequest("path", "the path "+shown(path)+" is another spelling of "+r.pattern.text+", which must be written so")
+				return nil, otherSpelling(r, path)
 			}
 			if r.takes(method) {
 				return r, nil
@@ -61,6 +64,9 @@ func (t *table) match(method []byte, path, normal, folded []byte) (*route, *prob
 			continue
 		}
 		if r.pattern.matchesNormal(normal) && r.takes(method) && (!blocked || len(r.methods) > 0) {
+			if g := t.disguised(r, method, folded); g != nil {
+				return nil, otherSpelling(g, path)
+			}
 			return r, nil
 		}
 	}
@@ -68,6 +74,20 @@ func (t *table) match(method []byte, path, normal, folded []byte) (*route, *prob
 		return nil, &problem{code: stock.CodeMethodNotAllowed, allow: t.allowed(normal, folded)}
 	}
 	return nil, &problem{code: stock.CodeNoRoute}
+}
+
+// disguised is the guarded route for which some backend could take a path that seems to be a plain route's; nil: there is none.
+func (t *table) disguised(plain *route, method, folded []byte) *route {
+	for _, g := range t.routes {
+		if g.guarded() && g.pattern.matchesFolded(folded) && (g.takes(method) || !plain.pattern.matchesFolded(folded)) {
+			return g
+		}
+	}
+	return nil
+}
+
+func otherSpelling(r *route, path []byte) *problem {
+	return badRequest("path", "the path "+shown(path)+" is another spelling of "+r.pattern.text+", which must be written so")
 }
 
 // allowed lists the methods of the routes that name some for the path.
@@ -100,12 +120,14 @@ func (t *table) checkShadows() error {
 	return nil
 }
 
+// covers reports whether the route takes some of what a guarded one is for. Both are compared in their loosest reading.
 func (r *route) covers(guarded *route) bool {
 	if !slices.ContainsFunc(guarded.methods, func(m string) bool { return r.takes([]byte(m)) }) {
 		return false
 	}
-	if r.pattern.matchesNormal([]byte(guarded.pattern.text)) {
+	plain, own := &r.pattern, &guarded.pattern
+	if plain.prefix && bytes.HasPrefix(own.folded, plain.folded) {
 		return true
 	}
-	return guarded.pattern.prefix && strings.HasPrefix(r.pattern.text, guarded.pattern.text) && !r.pattern.prefix
+	return (own.prefix || !plain.prefix) && own.matchesFolded(plain.folded)
 }
