@@ -58,8 +58,13 @@ const (
 	driftPage  = 1000
 )
 
-// Tailer sees to it that Redis hears every fact at last: a close that was lost heals within about a second. It also notices what
-// others have written into the stock table, which raises no ver.
+// tellAgain is how long after its first acknowledgement a fact is told once more: longer than a load takes from its transaction to
+// Redis, shorter than FactsChangedSince looks back.
+const tellAgain = 4 * time.Second
+
+// Tailer sees to it that Redis hears every fact at last: a close that was lost heals within about a second. Each is told twice: Redis
+// acknowledges a fact without effect while it has no key for the SKU, and the load that makes the key may carry an older one; whoever
+// loads sends the newest after it, but may die before. It also notices what others have written into the stock table, which raises no ver.
 type Tailer struct {
 	cfg         TailerConfig
 	store       FactStore
@@ -78,7 +83,19 @@ type Tailer struct {
 }
 
 // told is the newest fact that Redis has acknowledged.
-type told struct{ epoch, ver int64 }
+type told struct {
+	epoch, ver int64
+	at         time.Time // the first time, by our own clock
+	twice      bool
+}
+
+// news reports whether f is to be sent.
+func (a told) news(f stock.Fact, now time.Time) bool {
+	if f.Epoch == a.epoch && f.Ver == a.ver {
+		return !a.twice && now.Sub(a.at) >= tellAgain
+	}
+	return f.Newer(stock.Fact{Epoch: a.epoch, Ver: a.ver})
+}
 
 // NewTailer makes a Tailer; Run does the work.
 func NewTailer(store FactStore, sink FactSink, worker Worker, cfg TailerConfig) *Tailer {
@@ -157,11 +174,12 @@ func (t *Tailer) page(ctx context.Context, since time.Time) (n int, next time.Ti
 
 // news leaves out what Redis has acknowledged.
 func (t *Tailer) news(facts []stock.Fact) []stock.Fact {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var news []stock.Fact
 	for _, f := range facts {
-		if a, ok := t.acked[f.SKU]; !ok || f.Newer(stock.Fact{Epoch: a.epoch, Ver: a.ver}) {
+		if a, ok := t.acked[f.SKU]; !ok || a.news(f, now) {
 			news = append(news, f)
 		}
 	}
@@ -221,13 +239,20 @@ func (t *Tailer) takeOwed() []stock.Fact {
 }
 
 func (t *Tailer) remember(facts []stock.Fact) {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.acked)+len(facts) > t.cfg.AckedMax {
 		clear(t.acked) // cheaper than choosing; forgetting only sends again
 	}
 	for _, f := range facts {
-		t.acked[f.SKU] = told{f.Epoch, f.Ver}
+		a, ok := t.acked[f.SKU]
+		same := ok && a.epoch == f.Epoch && a.ver == f.Ver
+		if !same {
+			a = told{epoch: f.Epoch, ver: f.Ver, at: now}
+		}
+		a.twice = same
+		t.acked[f.SKU] = a
 	}
 }
 

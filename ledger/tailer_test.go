@@ -122,6 +122,7 @@ func (db *loopDB) DoAll(_ context.Context, ops []*stock.Op) []error {
 type ears struct {
 	mu       sync.Mutex
 	heard    []stock.Fact
+	when     []time.Time // of each of them
 	closings []stock.Closing
 	deaf     func(p int) (stale bool, err error)
 }
@@ -134,7 +135,9 @@ func (e *ears) CloseNow(_ context.Context, p int, closings []stock.Closing, fact
 			return stale, err
 		}
 	}
-	e.heard = append(e.heard, facts...)
+	for _, f := range facts {
+		e.heard, e.when = append(e.heard, f), append(e.when, time.Now())
+	}
 	e.closings = append(e.closings, closings...)
 	return false, nil
 }
@@ -199,8 +202,27 @@ func TestTailerHealsALostCloseWithinASecondAndIsQuietAfter(t *testing.T) {
 			t.Fatal("not sent within a second")
 		}
 		after(time.Minute)
-		if e.times("sku", 5) != 1 || e.times("old", 1) != 1 {
-			t.Fatal("what was acknowledged is sent again")
+		if e.times("sku", 5) != 2 || e.times("old", 1) != 1 {
+			t.Fatalf("what was acknowledged is sent %d times, want once more and no more", e.times("sku", 5))
+		}
+	})
+}
+
+// I10: a replica has read a fact for a load; before it loads, a newer fact comes to Redis, which has no key for it. The replica loads the
+// older one and dies before it has sent what is new since.
+func TestAFactThatCameBeforeItsKeyIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, e := &loopDB{}, &ears{}
+		runLoop(t, newTailer(db, e, nil).Run)
+		db.change("sku", 10) // by the load's transaction
+		db.change("sku", 11)
+		after(time.Second) // acknowledged: a fact without a key has no effect
+		loaded := time.Now()
+		after(10 * time.Second)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if i := slices.IndexFunc(e.when, func(at time.Time) bool { return at.After(loaded) }); i < 0 || e.heard[i].Ver != 11 {
+			t.Fatal("Redis keeps the older fact for good")
 		}
 	})
 }
@@ -249,8 +271,12 @@ func TestOneDeafPartitionDoesNotKeepTheOthers(t *testing.T) {
 			}
 		}
 		after(30 * time.Second)
-		if len(e.heard) != others {
-			t.Fatalf("%d facts were told, want %d", len(e.heard), others)
+		told := map[string]bool{}
+		for _, f := range e.heard {
+			told[f.SKU] = true
+		}
+		if len(told) != others {
+			t.Fatalf("facts of %d SKUs were told, want %d", len(told), others)
 		}
 	})
 }
