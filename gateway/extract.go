@@ -32,6 +32,8 @@ type extractor struct {
 
 	usesBody, usesForm, usesQuery bool
 	headers                       []string // that are places
+	keys                          []string // of the JSON body, in which places begin
+	bodyOnly, queryOnly           []string // names that are a place in one of the two
 }
 
 // wanted is one field and its places.
@@ -59,7 +61,30 @@ func newExtractor(a *Admit, rules func(string) Rule) *extractor {
 			x.headers = append(x.headers, p.Name)
 		}
 	}
+	for _, w := range [...]*wanted{&x.sku, &x.qty, &x.user, &x.activity, &x.request} {
+		x.noteNames(w)
+	}
 	return x
+}
+
+// noteNames notes under which names a field could also be read by a backend that does not know where it belongs.
+func (x *extractor) noteNames(w *wanted) {
+	both := func(p Place, kind PlaceKind) bool {
+		return slices.ContainsFunc(w.places, func(o Place) bool { return o.Kind == kind && o.Name == p.Name })
+	}
+	for _, p := range w.places {
+		switch {
+		case p.Kind == PlaceBody:
+			x.keys = append(x.keys, p.Path[0])
+			if p.Name = p.Path[0]; !both(p, PlaceQuery) {
+				x.bodyOnly = append(x.bodyOnly, p.Name)
+			}
+		case p.Kind == PlaceForm && !both(p, PlaceQuery):
+			x.bodyOnly = append(x.bodyOnly, p.Name)
+		case p.Kind == PlaceQuery && !both(p, PlaceForm):
+			x.queryOnly = append(x.queryOnly, p.Name)
+		}
+	}
 }
 
 // extract reads the order. It is called before anything is asked for.
@@ -97,7 +122,10 @@ func (x *extractor) prepare(r *reader) *problem {
 	if x.usesQuery && bytes.IndexByte(r.target.query, ';') >= 0 {
 		return badRequest("query", "the query has a semicolon, which some read as an ampersand; write it as %3B")
 	}
-	return r.openBody(x.usesBody, x.usesForm)
+	if p := x.twins(r); p != nil {
+		return p
+	}
+	return r.openBody(x)
 }
 
 // readQty reads the quantity: absent it is 1.

@@ -230,6 +230,82 @@ func TestOtherPlaces(t *testing.T) {
 	f(post("/form", "application/json", `item=sku-2&n=4`), none)
 }
 
+// TestOneReadingOfParametersAndBodies: what another parser could find under the name of a field, or could not find at all, is refused and
+// never taken for "absent".
+func TestOneReadingOfParametersAndBodies(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), func(c *Config, _ *Parts) {
+		route := func(name string, a Admit) Route {
+			return Route{Name: name, Methods: []string{"POST"}, Path: "/" + name + "/*", Upstream: "orders", Admit: &a}
+		}
+		c.Routes = []Route{
+			route("query", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Query("n")}}),
+			route("form", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Form("n")}}),
+			route("long", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Form("order_n")}}),
+			route("json", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Body("n")}}),
+			route("deep", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Body("items.0.n")}}),
+			route("both", Admit{SKU: []Place{Segment(2)}, Qty: []Place{Form("n"), Query("n")}}),
+		}
+	})
+	const form, json, none = "application/x-www-form-urlencoded", "application/json", ""
+	f := func(target, contentType, body string, status int, code stock.Code) {
+		t.Helper()
+		if contentType != none {
+			contentType = "Content-Type: " + contentType + "\r\n"
+		}
+		got := g.do("POST " + target + " HTTP/1.1\r\nHost: h\r\n" + contentType + "Content-Length: " + itoa(len(body)) + "\r\n\r\n" + body)
+		if status != 201 {
+			got.wants(t, status, code)
+		} else if got.StatusCode != 201 {
+			t.Errorf("%s %s %s: %d %s", target, contentType, body, got.StatusCode, got.body)
+		}
+	}
+	bad := func(target, contentType, body string) {
+		t.Helper()
+		f(target, contentType, body, 400, stock.CodeBadRequest)
+	}
+	unread := func(target, contentType, body string) {
+		t.Helper()
+		f(target, contentType, body, 415, stock.CodeUnsupportedEncoded)
+	}
+	good := func(target, contentType, body string) { t.Helper(); f(target, contentType, body, 201, "") }
+
+	for _, pairs := range []string{"N=5", "n=1&N=5", "N=5&n=1", "n[]=5", "n=1&n[]=5", "n[0]=5", "n%5B%5D=5", "n=1&%4E=5", "n%00=5", "+n=5", "n+=5",
+		"n%5bx]=5"} {
+		bad("/query/a?"+pairs, none, "")
+		bad("/form/a", form, pairs)
+	}
+	bad("/form/a", form, "n=1;n=5")
+	for _, pairs := range []string{"order.n=5", "order+n=5", "order%5Bn=5", "Order_N=5"} {
+		bad("/long/a", form, pairs)
+	}
+	good("/query/a?n=2&nn=5&m[]=1", none, "")
+	good("/form/a", form, "n=2&nn=5&m[]=1")
+	good("/form/a", none, "")
+
+	for _, contentType := range []string{json, none, "multipart/form-data; boundary=x", "text/plain", form + "; charset=utf-16"} {
+		unread("/form/a", contentType, `{"n":5}`)
+	}
+	for _, contentType := range []string{"multipart/form-data; boundary=x", "multipart/mixed", "application/xml", json + "; charset=utf-16",
+		json + `; Charset="ISO-8859-1"`, json + "; charset=utf-8; charset=utf-7", "text/plain; charset=utf-7"} {
+		unread("/json/a", contentType, `{"n":2}`)
+	}
+	for _, contentType := range []string{json, none, form, json + `; charset="UTF-8"`, "application/vnd.shop+json", "text/plain;charset=UTF-8"} {
+		good("/json/a", contentType, `{"n":2}`)
+	}
+	bad("/json/a", form, `{"n":1,"x":"&n=5&"}`)
+	bad("/deep/a", form, `{"items":[{"n":1}],"x":"&items[0][n]=5&"}`)
+
+	bad("/form/a?n=5", form, "m=1")
+	bad("/json/a?n=5", json, "{}")
+	bad("/deep/a?items[0][n]=5", json, `{"items":[{}]}`)
+	bad("/query/a?n=1", form, "n=5")
+	good("/both/a?n=2", form, "n=2")
+	bad("/both/a?n=1", form, "n=2")
+	good("/query/a?n=2", json, `{"m":1}`)
+}
+
 func TestC081_EncodedBodiesAreNotRead(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t, answering(created))

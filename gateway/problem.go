@@ -91,7 +91,7 @@ var answers = renderAll([]answer{
 	{code: stock.CodeOutcomeUnknown, status: 504, wait: waitPlain, title: "The backend was asked and its outcome is unknown; repeat with the same request id"},
 	{code: stock.CodeBodyTooLarge, status: 413, title: "The body is too large"},
 	{code: stock.CodeHeadersTooLarge, status: 431, title: "The header is too large"},
-	{code: stock.CodeUnsupportedEncoded, status: 415, title: "Encoded bodies are not read on this route"},
+	{code: stock.CodeUnsupportedEncoded, status: 415, title: "The encoding or type of the body is not read on this route"},
 	{code: stock.CodeRequestTimeout, status: 408, title: "The request did not arrive in time"},
 	{code: stock.CodeExpectationFailed, status: 417, title: "Only 100-continue can be expected"},
 	{code: stock.CodeInternal, status: 500, title: "Internal error"},
