@@ -13,7 +13,7 @@ import (
 // duplicate answers a request whose id Redis knows.
 func (a *Admitter) duplicate(ctx context.Context, r *wanted, reply stock.CacheReply) Decision {
 	if reply.KnownFingerprint != r.Fingerprint {
-		return refuse(SourceRedis, &Refusal{Code: stock.CodeKeyReused})
+		return keyReused(&r.Reservation, SourceRedis)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.QueueWait)
 	defer cancel()
@@ -40,13 +40,18 @@ func (a *Admitter) inFlight(r *stock.Reservation, s Source) Decision {
 	return Decision{Source: s, Reservation: r.ID, Refusal: &Refusal{Code: stock.CodeInFlight, RetryAfter: time.Second}}
 }
 
+// keyReused refuses other lines under a used id, and names the reservation that the id is of: its owner knows it already.
+func keyReused(r *stock.Reservation, s Source) Decision {
+	return Decision{Source: s, Reservation: r.ID, Refusal: &Refusal{Code: stock.CodeKeyReused}}
+}
+
 // fromRow answers a request whose id belongs to another try's row.
 func (a *Admitter) fromRow(r *stock.Reservation, s Source, row *stock.Row) Decision {
 	switch {
 	case row == nil:
 		return refuse(s, &Refusal{Code: stock.CodeUnavailable})
 	case row.Fingerprint != r.Fingerprint:
-		return refuse(s, &Refusal{Code: stock.CodeKeyReused})
+		return keyReused(r, s)
 	case row.Answer != nil:
 		return Decision{Source: SourceNone, Reservation: row.ID, Replay: row.Answer}
 	case row.InFlight():

@@ -40,6 +40,9 @@ func (a *Admitter) settled(r *wanted, at attempt, op *stock.Op) Decision {
 	a.observe(res.Facts)
 	if res.Verdict == stock.VerdictDone {
 		crashpoint.Hit(crashpoint.AfterCommit)
+		if at.source == SourceDatabase {
+			a.served(r.Lines[0].SKU)
+		}
 		a.publish(a.partition(r), []stock.Closing{{ID: r.ID, Try: r.Try, Fingerprint: r.Fingerprint, Won: true}}, res.Facts)
 		return Decision{Source: at.source, Reservation: r.ID, Pass: &Pass{Reservation: &r.Reservation, RequestKey: r.key,
 			ExpiresAt: res.ExpiresAt, ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}
@@ -48,14 +51,15 @@ func (a *Admitter) settled(r *wanted, at attempt, op *stock.Op) Decision {
 	if res.Verdict == stock.VerdictDuplicate {
 		return a.fromRow(&r.Reservation, at.source, res.Row)
 	}
+	if res.Verdict == stock.VerdictKeyReused {
+		return keyReused(&r.Reservation, at.source)
+	}
 	return refuse(at.source, refusalOf(res.Verdict))
 }
 
 // refusalOf names the database's refusals.
 func refusalOf(v stock.Verdict) *Refusal {
 	switch v {
-	case stock.VerdictKeyReused:
-		return &Refusal{Code: stock.CodeKeyReused}
 	case stock.VerdictVoided:
 		return &Refusal{Code: stock.CodeQueueTimeout, Detail: "This request took too long and was ended. Try again."}
 	case stock.VerdictUnknownSKU:
