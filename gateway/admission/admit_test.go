@@ -289,7 +289,11 @@ func TestDuplicates(t *testing.T) {
 	}
 	other := wish("k")
 	other.Lines[0].Qty = 2
-	wantRefusal(t, b.Admit(context.Background(), other), stock.CodeKeyReused, SourceRedis)
+	d = b.Admit(context.Background(), other)
+	wantRefusal(t, d, stock.CodeKeyReused, SourceRedis)
+	if d.Reservation != id {
+		t.Errorf("KEY_REUSED names reservation %s, want the one that the key is of, %s", d.Reservation, id)
+	}
 
 	row.Answer, row.State = nil, stock.StateReleased
 	if d := b.admit("k"); d.Pass == nil || d.Source != SourceDatabase {
@@ -304,4 +308,26 @@ func TestDatabaseGoneMeansNothingIsForwarded(t *testing.T) {
 	if len(b.cache.closings) != 1 || b.cache.closings[0].Won {
 		t.Fatalf("closings = %+v: what was pre-deducted has to come back", b.cache.closings)
 	}
+}
+
+// I10: what watches stock rows for changes by the shop has room for so many SKUs. Names that somebody made up must not take it.
+func TestOnlySKUsThatAreSoldAreWatched(t *testing.T) {
+	b := setup(t, nil)
+	var served []string
+	b.served = func(sku string) { served = append(served, sku) }
+	f := func(name string, code stock.CacheCode, v stock.Verdict, want int) {
+		t.Helper()
+		served = nil
+		b.cache.reserve = reply(code)
+		b.ledger.do = verdict(v, 1)
+		b.admit("k")
+		if len(served) != want {
+			t.Errorf("%s: watched %v, want %d", name, served, want)
+		}
+	}
+	f("made up", stock.CacheNotLoaded, stock.VerdictUnknownSKU, 0)
+	f("made up, without Redis", stock.CacheStale, stock.VerdictUnknownSKU, 0)
+	f("sold", stock.CacheWon, stock.VerdictDone, 1)
+	f("sold without Redis", stock.CacheStale, stock.VerdictDone, 1)
+	f("sold out", stock.CacheSoldOut, stock.VerdictDone, 1)
 }

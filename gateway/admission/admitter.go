@@ -56,8 +56,8 @@ type Parts struct {
 	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
-	// Served is told of each SKU that Redis was asked for, so that changes of its stock row by others are noticed. It must be quick
-	// and must not block. Nil: nobody is told.
+	// Served is told of each SKU that Redis has or that was sold without it, so that changes of its stock row by others are noticed;
+	// not of what somebody made up. It must be quick and must not block. Nil: nobody is told.
 	Served func(sku string)
 	Log    *zap.Logger
 }
@@ -94,7 +94,6 @@ func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
 	if a.cache == nil {
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceDatabase})
 	}
-	a.served(r.Lines[0].SKU)
 	return a.prededuct(ctx, r)
 }
 

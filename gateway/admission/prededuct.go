@@ -48,6 +48,9 @@ func (a *Admitter) reserve(ctx context.Context, r *wanted) (stock.CacheReply, er
 
 // learn keeps what a reply tells about the SKU. Only its first line's SKU can be short in this version.
 func (a *Admitter) learn(r *wanted, reply stock.CacheReply) {
+	if reply.Code > stock.CacheNotLoaded {
+		a.served(r.Lines[0].SKU)
+	}
 	if reply.Code == stock.CacheSoldOut || reply.Code == stock.CacheWait {
 		a.flags.set(r.Lines[0].SKU, reply.Base+reply.Rest, reply.Ver, time.Now())
 	}
