@@ -10,9 +10,9 @@ const (
 	DriverMySQL    Driver = "mysql" // later: see Refusals
 )
 
-// Database is the truth, the last wall and the ledger; see DESIGN.md, section 7.
+// Database is the truth, the last wall and the ledger; see docs/architecture.md. MySQL is not supported.
 type Database struct {
-	// Kind of database. sqlite serves one process; mysql comes later.
+	// Kind of database. sqlite serves one process; mysql is not supported: serve refuses it.
 	Driver Driver `yaml:"driver" default:"postgres" oneof:"postgres sqlite mysql"`
 	// Where it is: a postgres:// URL or key=value pairs, or a file name for sqlite. It is never printed.
 	DSN Secret `yaml:"dsn" default:"postgres://stockgate@127.0.0.1:5432/shop?sslmode=disable" range:"1..4096"`

@@ -1,6 +1,6 @@
 package config
 
-// Reconcile compares Redis, database and the shop's own orders; see DESIGN.md, section 10.
+// Reconcile compares Redis, database and the shop's own orders. It is not built yet.
 type Reconcile struct {
 	// How often.
 	Every Duration `yaml:"every" default:"10m" range:"10s..7d"`

@@ -12,9 +12,9 @@ const (
 	RedisNone       RedisMode = "none"     // the database alone
 )
 
-// Redis turns away whoever cannot win; see DESIGN.md, section 6.
+// Redis turns away whoever cannot win; see docs/architecture.md. All gateways of a deployment use the same one.
 type Redis struct {
-	// Kind of Redis. embedded runs inside the process, for the demo; none works on the database alone.
+	// Kind of Redis. embedded runs inside the process, for one gateway alone; none works on the database alone. sentinel and cluster are not built yet.
 	Mode RedisMode `yaml:"mode" default:"standalone" oneof:"standalone sentinel cluster embedded none"`
 	// host:port of the server, or of the sentinels or some cluster nodes. Unused with embedded and none.
 	Addresses []string `yaml:"addresses" default:"127.0.0.1:6379" range:"0..64"`
@@ -86,6 +86,6 @@ type Queue struct {
 	Total int `yaml:"total" default:"20000" range:"1..1000000"`
 	// Requests that may wait for one SKU; more get 503 QUEUE_FULL.
 	PerSKU int `yaml:"per_sku" default:"5000" range:"1..1000000"`
-	// Longest wait for a transaction; then 503 QUEUE_TIMEOUT.
+	// Longest wait for a transaction to begin; then 503 QUEUE_TIMEOUT. One that has begun may take 4s more.
 	MaxWait Duration `yaml:"max_wait" default:"2s" range:"1ms..60s"`
 }

@@ -2,7 +2,7 @@ package config
 
 import "time"
 
-// Consistency says how a SKU is sold; see DESIGN.md, section 4.
+// Consistency says how a SKU is sold; in docs/glossary.md: through and ahead.
 type Consistency string
 
 // The kinds of consistency.
