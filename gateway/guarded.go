@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"go.uber.org/zap"
@@ -67,9 +68,7 @@ func (e *exchange) forward() {
 	case !sent:
 		e.neverSent(err)
 	case err != nil:
-		e.s.log.Warn("the outcome at the backend is unknown", zap.String("route", e.route.name),
-			zap.Stringer("reservation", e.reservation), zap.Error(err))
-		e.unknown(0, reasonOfError(err), "no complete reply came from upstream "+e.route.upstream.name)
+		e.unknown(0, reasonOfError(err), e.route.upstream.noReply(err), zap.Error(err))
 	default:
 		e.answered()
 	}
@@ -105,8 +104,10 @@ func (e *exchange) neverSent(err error) {
 	e.refuse(&problem{code: stock.CodeBackendFailed, detail: "upstream " + e.route.upstream.name + " was not reached; nothing was ordered"})
 }
 
-// unknown keeps the unit held and tells the client to come back with the same request id.
-func (e *exchange) unknown(status int, reason, detail string) {
+// unknown keeps the unit held and tells the client to come back with the same request id. more are fields for the log.
+func (e *exchange) unknown(status int, reason, detail string, more ...zap.Field) {
+	e.s.log.Warn("the outcome at the backend is unknown", append(more, zap.String("route", e.route.name),
+		zap.String("upstream", e.route.upstream.name), zap.Stringer("reservation", e.reservation), zap.String("reason", reason))...)
 	e.book(admission.Outcome{Kind: admission.Unknown, Reason: reason})
 	e.refuse(unknownOutcome(status, detail))
 }
@@ -123,7 +124,8 @@ func (e *exchange) answered() {
 		confirm := kind == admission.Accepted && e.route.confirm && status >= 200 && status < 300
 		e.book(admission.Outcome{Kind: kind, Answer: e.s.keeper.keep(resp), Confirm: confirm})
 	default:
-		e.unknown(status, reasonOfStatus(status), "upstream "+e.route.upstream.name+" answered "+reasonOfStatus(status))
+		e.unknown(status, reasonOfStatus(status), "upstream "+e.route.upstream.name+" answered with status "+strconv.Itoa(status)+
+			", which does not tell whether there is an order", zap.Int("status", status))
 	}
 }
 

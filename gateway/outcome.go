@@ -1,7 +1,11 @@
 package gateway
 
 import (
+	"errors"
+	"io"
+	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -189,4 +193,24 @@ func reasonOfError(err error) string {
 		return "timeout"
 	}
 	return "broken_reply"
+}
+
+// noReply says why there is no whole reply to what was sent.
+func (u *upstream) noReply(err error) string {
+	switch {
+	case isTimeout(err):
+		return "upstream " + u.name + " gave no complete reply in time"
+	case isHangUp(err):
+		return "upstream " + u.name + " closed or reset the connection before its reply was complete"
+	}
+	return "the reply of upstream " + u.name + " cannot be read"
+}
+
+func isHangUp(err error) bool {
+	for _, e := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, net.ErrClosed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

@@ -29,5 +29,5 @@ func (e *exchange) servePlain() {
 		e.refuse(&problem{code: stock.CodeBackendFailed, detail: "upstream " + u.name + " was not reached"})
 		return
 	}
-	e.refuse(&problem{code: stock.CodeOutcomeUnknown, detail: "no complete reply came from upstream " + u.name})
+	e.refuse(&problem{code: stock.CodeOutcomeUnknown, detail: u.noReply(err)})
 }

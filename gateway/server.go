@@ -157,7 +157,7 @@ type quietLogger struct{ log *zap.Logger }
 // Printf is fasthttp's Logger.
 func (l quietLogger) Printf(format string, args ...any) {
 	if l.log.Core().Enabled(zap.DebugLevel) {
-		l.log.Debug(fmt.Sprintf(format, args...))
+		l.log.Debug("a client's connection failed", zap.String("text", fmt.Sprintf(format, args...)))
 	}
 }
 
