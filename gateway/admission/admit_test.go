@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stockgate/stockgate/stock"
@@ -210,6 +211,30 @@ func TestSoldOutEmptiesTheLineAtOnce(t *testing.T) {
 	if len(b.lines.bySKU) != 0 {
 		t.Errorf("%d lines are left", len(b.lines.bySKU))
 	}
+}
+
+// The database has heard of the sale's end before Redis: a request with an id may be a winner's retry and asks, but the line goes on as
+// one. A flag must not turn a crowd that waits into a crowd that polls.
+func TestAFlagMakesNobodyPollOutOfTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, func(c *Config) {
+			c.StockWait = func(string) (time.Duration, string) { return time.Second, "hotspot.lane.max_wait" }
+		})
+		b.cache.reserve = func(int, *stock.Reservation) (stock.CacheReply, error) {
+			return stock.CacheReply{Code: stock.CacheWait, SKU: "s", Base: 1, Ver: 1}, nil
+		}
+		const buyers, polls = 50, int(time.Second / PollEvery)
+		var wg sync.WaitGroup
+		for i := range buyers {
+			wg.Go(func() { wantRefusal(t, b.admit(fmt.Sprint(i)), stock.CodeQueueTimeout, SourceNone) })
+		}
+		synctest.Wait()
+		b.Observe([]stock.Fact{{SKU: "s", Ver: 9}})
+		wg.Wait()
+		if n, most := b.cache.count(), 2*buyers+2*polls; n > most {
+			t.Errorf("%d calls for %d buyers in one line, want %d at most", n, buyers, most)
+		}
+	})
 }
 
 func TestNotLoadedLoadsOnceForAll(t *testing.T) {

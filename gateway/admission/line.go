@@ -31,6 +31,15 @@ type line struct {
 
 type waiter struct{ turn chan struct{} } // closed when it becomes the head
 
+func (w *waiter) isHead() bool {
+	select {
+	case <-w.turn:
+		return true
+	default:
+		return false
+	}
+}
+
 func newLines() *lines { return &lines{bySKU: make(map[string]*line)} }
 
 // join appends a waiter; the first in line has its turn at once.
@@ -99,10 +108,7 @@ func (a *Admitter) await(ctx context.Context, r *wanted, first stock.CacheReply)
 	defer late.Stop()
 	w := a.lines.join(sku)
 	defer a.lines.leave(sku, w)
-	if err := a.awaitTurn(r, sku, w, late.C); err != nil {
-		return stock.CacheReply{}, lateError(err, key, wait)
-	}
-	reply, err := a.askUntilDecided(ctx, r, sku, late.C)
+	reply, err := a.askInLine(ctx, r, sku, w, late.C)
 	return reply, lateError(err, key, wait)
 }
 
@@ -116,49 +122,39 @@ func lateError(err error, key string, wait time.Duration) error {
 	return err
 }
 
-// awaitTurn returns nil when the waiter is the head of its line, or when it has to ask Redis out of turn because the SKU is sold out
-// and it has a request id.
-func (a *Admitter) awaitTurn(r *wanted, sku string, w *waiter, late <-chan time.Time) error {
+// askInLine lets the head of the line ask Redis, at once and then with each fact or PollEvery, until the answer is not Wait. The others
+// wait for their turn. Once the SKU is sold out those without a request id are told so, and those with one ask out of turn, once a
+// fact.
+func (a *Admitter) askInLine(ctx context.Context, r *wanted, sku string, w *waiter, late <-chan time.Time) (stock.CacheReply, error) {
 	for {
 		fact := a.lines.nextFact(sku)
-		if a.flags.soldOut(sku, r.Lines[0].Qty, time.Now()) {
-			if r.Keyed {
-				return nil
+		soldOut := a.flags.soldOut(sku, r.Lines[0].Qty, time.Now())
+		if soldOut && !r.Keyed {
+			return stock.CacheReply{}, errSoldOut
+		}
+		turn, head := w.turn, w.isHead()
+		var again <-chan time.Time
+		if head {
+			turn, again = nil, time.After(PollEvery)
+		}
+		if soldOut || head {
+			reply, err := a.reserve(ctx, r)
+			if err != nil {
+				return reply, fmt.Errorf("ask again for stock: %w", err)
 			}
-			return errSoldOut
-		}
-		select {
-		case <-w.turn:
-			return nil
-		case <-fact:
-		case <-late:
-			return errLateForStock
-		}
-	}
-}
-
-// askUntilDecided asks Redis at once and then with each fact or PollEvery, until the answer is not Wait.
-func (a *Admitter) askUntilDecided(ctx context.Context, r *wanted, sku string, late <-chan time.Time) (stock.CacheReply, error) {
-	for {
-		fact := a.lines.nextFact(sku)
-		reply, err := a.reserve(ctx, r)
-		if err != nil {
-			return reply, fmt.Errorf("ask again for stock: %w", err)
-		}
-		if reply.Code != stock.CacheWait {
 			if reply.Code == stock.CacheSoldOut {
 				a.lines.news(sku)
 			}
-			return reply, nil
+			if reply.Code != stock.CacheWait {
+				return reply, nil
+			}
 		}
-		poll := time.NewTimer(PollEvery)
 		select {
+		case <-turn:
 		case <-fact:
-			poll.Stop()
-		case <-poll.C:
+		case <-again:
 		case <-late:
-			poll.Stop()
-			return reply, errLateForStock
+			return stock.CacheReply{}, errLateForStock
 		}
 	}
 }
