@@ -30,7 +30,27 @@ func (p *postgres) checkStock(_ context.Context, c *conn, t StockTable) error {
 	if err := p.checkSKU(c, oid, t.SKU); err != nil {
 		return err
 	}
-	return p.checkAvailable(c, oid, t.Available)
+	if err := p.checkAvailable(c, oid, t.Available); err != nil {
+		return err
+	}
+	return p.checkRights(c, oid, t)
+}
+
+// checkRights: without them every sale would be refused as if the database were away. Locking a row needs the right to update it.
+func (p *postgres) checkRights(c *conn, table int64, t StockTable) error {
+	for _, need := range [...]struct{ right, column, not string }{
+		{"SELECT", t.SKU, "read"}, {"SELECT", t.Available, "read"}, {"UPDATE", t.Available, "update"},
+	} {
+		var may bool
+		err := c.row(`SELECT has_column_privilege($1::bigint::oid, $2::text, $3::text)`, []any{table, need.column, need.right}, &may)
+		if err != nil {
+			return err
+		}
+		if !may {
+			return fmt.Errorf("this database user may not %s column %q of %s: GRANT SELECT, UPDATE", need.not, need.column, p.stock.table)
+		}
+	}
+	return nil
 }
 
 func (p *postgres) column(c *conn, table int64, name string) (pgColumn, error) {

@@ -36,6 +36,7 @@ func TestPostgresFaults(t *testing.T) {
 		{"C034_ADeadlockIsRepeated", faultDeadlock},
 		{"AStoppedTransactionLetsGo", faultIdle},
 		{"NoServer", faultNoServer},
+		{"ATableThatMayNotBeWritten", faultPrivileges},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -133,6 +134,32 @@ func faultLostCommit(t *testing.T, e *env) {
 		}
 	}
 	e.sound()
+}
+
+// A stock table that may be read but not written would refuse every sale as if the database were away: the start says so instead.
+func faultPrivileges(t *testing.T, e *env) {
+	e.sql(`CREATE ROLE reader LOGIN; GRANT USAGE ON SCHEMA stockgate TO reader; GRANT ALL ON ALL TABLES IN SCHEMA stockgate TO reader;
+		CREATE TABLE public.shop (code text PRIMARY KEY, units bigint, price bigint); GRANT SELECT, UPDATE (price) ON public.shop TO reader`)
+	cfg := e.cfg
+	cfg.DSN = strings.Replace(cfg.DSN, "//stockgate@", "//reader@", 1)
+	cfg.Stock = ledger.StockTable{Table: "public.shop", SKU: "code", Available: "units"}
+	s, err := ledger.Open(cfg)
+	e.must(err)
+	t.Cleanup(func() { _ = s.Close() })
+	_, err = s.Prepare(t.Context())
+	if err == nil || !strings.Contains(err.Error(), `may not update column "units"`) || errors.Is(err, stock.ErrUnavailable) {
+		t.Fatalf("error %v", err)
+	}
+	e.sql(`GRANT UPDATE (units) ON public.shop TO reader; INSERT INTO public.shop VALUES ('sku-9', 1)`)
+	_, err = s.Prepare(t.Context())
+	e.must(err)
+	op := settle(wish("sku-9", 1))
+	e.execOn(s, op)
+	e.verdict(op, stock.VerdictDone)
+	e.sql(`REVOKE SELECT ON public.shop FROM reader`)
+	if _, err = s.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), `may not read column`) {
+		t.Fatalf("error %v", err)
+	}
 }
 
 // sellsBetween is a store beside which others sell before an unknown transaction is repeated.
