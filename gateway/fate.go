@@ -33,7 +33,8 @@ func fateOf(name []byte) fate {
 		"transfer-encoding", "upgrade", "http2-settings", "content-length", "expect":
 		return fateDrop
 	// A backend that follows these would do another request than the one that was matched and counted.
-	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-rewrite-url":
+	case "x-http-method-override", "x-http-method", "x-method-override", "x-method", "http-method-override", "method-override",
+		"x-http-path-override", "x-override-url", "x-override-uri", "x-override-path", "x-override-method":
 		return fateDrop
 	case "host":
 		return fateHost
@@ -56,14 +57,33 @@ func fateOf(name []byte) fate {
 }
 
 func fateOfPrefix(name []byte) fate {
-	const ours, forwarded = "stockgate-", "x-forwarded-"
-	switch {
-	case len(name) >= len(ours) && resembles(name[:len(ours)], ours):
+	if begins(name, "stockgate-") || otherTarget(name) {
 		return fateDrop
-	case len(name) >= len(forwarded) && resembles(name[:len(forwarded)], forwarded):
+	}
+	if begins(name, "x-forwarded-") {
 		return fateForwarded
 	}
 	return fateKeep
+}
+
+// otherTarget reports whether a name says that the request was another one before: X-Original-URL, X-Rewrite-Path, X-Forwarded-Method and
+// all their kin. A trusted proxy does not vouch for them either, since it passes on what it does not know.
+func otherTarget(name []byte) bool {
+	for _, prefix := range [...]string{"x-original-", "x-rewrite-", "x-forwarded-"} {
+		if !begins(name, prefix) {
+			continue
+		}
+		for _, part := range [...]string{"method", "url", "uri", "path", "target", "query", "request-uri", "path-info"} {
+			if resembles(name[len(prefix):], part) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func begins(name []byte, prefix string) bool {
+	return len(name) >= len(prefix) && resembles(name[:len(prefix)], prefix)
 }
 
 // answerFate is what becomes of a backend's header on its way to the client.
@@ -79,7 +99,7 @@ func answerFateOf(name []byte) answerFate {
 	switch {
 	case resembles(name, "Stockgate-Outcome"):
 		return answerOutcome
-	case len(name) >= len("stockgate-") && resembles(name[:len("stockgate-")], "stockgate-"):
+	case begins(name, "stockgate-"):
 		return answerDrop
 	}
 	for _, hop := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te", "Trailer",

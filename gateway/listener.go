@@ -23,6 +23,16 @@ type clientSide struct {
 	heard     atomic.Bool // its first byte has come, or it is gone
 	opened    time.Time
 	from      *listener
+	scan      headScan
+}
+
+// Read is the connection's, but ends with errBareLF behind a head that has no end.
+func (c *clientSide) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.scan.bareLF(b[:n]) {
+		err = errBareLF
+	}
+	return n, err
 }
 
 // lingers makes Close wait for the client to read the last answer. Closing with unread bytes in the kernel resets the connection, and
@@ -46,7 +56,7 @@ func (c *clientSide) drain() {
 	}
 	var room [4096]byte
 	for left := lingerBytes; left > 0; {
-		n, err := c.Read(room[:])
+		n, err := c.Conn.Read(room[:])
 		if err != nil {
 			return
 		}
@@ -99,6 +109,7 @@ func passing(err error) bool {
 
 func (l *listener) welcome(c net.Conn) *clientSide {
 	side := &clientSide{Conn: c, opened: time.Now(), from: l}
+	side.scan.arm()
 	l.mu.Lock()
 	l.silent[side] = struct{}{}
 	l.mu.Unlock()

@@ -15,6 +15,31 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
+// No field that says that the request was another one reaches the backend, in any spelling and from no peer.
+func TestNoOtherTargetIsNamed(t *testing.T) {
+	t.Parallel()
+	names := []string{"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X-Original-Method", "X-Original-URL", "x_original_uri",
+		"X-Original-Path", "X-Rewrite-URL", "X-Rewrite-Path", "X-Override-URL", "X-Forwarded-Method", "X_FORWARDED_URI", "X-Forwarded-Path"}
+	fields := ""
+	for _, name := range names {
+		fields += name + ": /orders\r\n"
+	}
+	for _, trusted := range []string{"10.0.0.0/8", "127.0.0.0/8"} {
+		b := startBackend(t, answering(created))
+		g := startGate(t, b.addr(), trust(trusted))
+		g.do(orderOf(goodBody, fields, "X-Original-Forwarded-For: 10.1.1.1\r\n"))
+		got := b.only()
+		for _, name := range names {
+			if strings.Contains(got.head, name) {
+				t.Errorf("trusted %s: the backend got %s", trusted, name)
+			}
+		}
+		if got.header(t, "X-Original-Forwarded-For") != "10.1.1.1" {
+			t.Errorf("a field that names no target is gone: %q", got.head)
+		}
+	}
+}
+
 func TestWhatTheBackendGets(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t, answering(created))

@@ -215,16 +215,24 @@ func (s *Server) closeUpstreams() {
 	}
 }
 
-// connState follows a connection's first byte.
+// connState follows where requests begin, and a connection's first byte.
 func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
-	if state == fasthttp.StateNew || state == fasthttp.StateIdle {
-		return
-	}
 	side, ok := c.(*clientSide)
-	if !ok || side.heard.Swap(true) {
+	if !ok {
 		return
 	}
-	side.from.spoke(side)
+	switch state {
+	case fasthttp.StateNew:
+		return
+	case fasthttp.StateIdle:
+		side.scan.arm()
+		return
+	case fasthttp.StateActive:
+		side.scan.noticed()
+	}
+	if !side.heard.Swap(true) {
+		side.from.spoke(side)
+	}
 }
 
 // bodyBytes is the longest body on a route; nil: unknown route.
@@ -281,6 +289,8 @@ func (s *Server) whyUnreadable(ctx *fasthttp.RequestCtx, err error) *problem {
 		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.cfg.HeaderBytes)}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		return s.bodyTooLarge(s.headerReceived(&ctx.Request.Header).MaxRequestBodySize)
+	case errors.Is(err, errBareLF):
+		return badRequest("", errBareLF.Error())
 	case isTimeout(err):
 		return &problem{code: stock.CodeRequestTimeout, limit: "server.read_timeout", value: s.cfg.ReadTimeout.String()}
 	}
