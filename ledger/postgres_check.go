@@ -14,7 +14,9 @@ type pgColumn struct{ typ, collation string }
 func (p *postgres) checkStock(_ context.Context, c *conn, t StockTable) error {
 	var oid int64
 	var kind string
-	err := c.row(`SELECT c.oid::bigint, c.relkind::text FROM pg_class c WHERE c.oid = to_regclass($1)`, []any{p.stock.table}, &oid, &kind)
+	var ours bool
+	err := c.row(`SELECT c.oid::bigint, c.relkind::text, c.oid IS NOT DISTINCT FROM to_regclass($2) FROM pg_class c WHERE c.oid = to_regclass($1)`,
+		[]any{p.stock.table, stockTablePostgres}, &oid, &kind, &ours)
 	if errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("table %s does not exist (names are case-sensitive; write schema.table if it is not in the search path)", p.stock.table)
 	}
@@ -26,6 +28,10 @@ func (p *postgres) checkStock(_ context.Context, c *conn, t StockTable) error {
 	}
 	if p.stock.table == stockTablePostgres {
 		return nil // made by the migrations
+	}
+	if ours { // the schema of a database user called stockgate comes first in its search path
+		return fmt.Errorf("%s is %s, stockgate's own table, for this database user: write the schema of the shop's table, such as public.%s",
+			p.stock.table, stockTablePostgres, t.Table)
 	}
 	if err := p.checkSKU(c, oid, t.SKU); err != nil {
 		return err

@@ -37,6 +37,7 @@ func TestPostgresFaults(t *testing.T) {
 		{"AStoppedTransactionLetsGo", faultIdle},
 		{"NoServer", faultNoServer},
 		{"ATableThatMayNotBeWritten", faultPrivileges},
+		{"TheShopsTableIsNotTakenForOurs", faultShadowed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -160,6 +161,24 @@ func faultPrivileges(t *testing.T, e *env) {
 	if _, err = s.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), `may not read column`) {
 		t.Fatalf("error %v", err)
 	}
+}
+
+// The database user is called stockgate, as in the example, so its search path begins with our schema, and an unqualified stock is our
+// table and not the shop's: nothing would ever move there.
+func faultShadowed(t *testing.T, e *env) {
+	e.sql(`CREATE TABLE public.stock (sku text PRIMARY KEY, available bigint); INSERT INTO public.stock VALUES ('sku-9', 1)`)
+	e.cfg.Stock = ledger.StockTable{Table: "stock", SKU: "sku", Available: "available"}
+	s := e.open()
+	if _, err := s.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "write the schema") {
+		t.Errorf("error %v", err)
+	}
+	e.cfg.Stock.Table = "public.stock"
+	s = e.open()
+	_, err := s.Prepare(t.Context())
+	e.must(err)
+	op := settle(wish("sku-9", 1))
+	e.execOn(s, op)
+	e.verdict(op, stock.VerdictDone)
 }
 
 // sellsBetween is a store beside which others sell before an unknown transaction is repeated.
