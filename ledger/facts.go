@@ -147,3 +147,19 @@ func (s *Store) Drifted(ctx context.Context, skus []string) ([]string, error) {
 	})
 	return drifted, err
 }
+
+// Known is at most limit SKUs that a transaction of stockgate has touched and whose bytes come after after, in the order of their bytes.
+// What Redis has is among them, because a load is a transaction.
+func (s *Store) Known(ctx context.Context, after string, limit int) ([]string, error) {
+	var skus []string
+	err := s.read(ctx, func(c *conn) error {
+		query := `SELECT sku FROM {sku_state} WHERE sku {bytes} > $1 ORDER BY sku {bytes} LIMIT $2`
+		return c.rows(s.d.expand(query), []any{after, limit}, func(rows *sql.Rows) error {
+			var sku string
+			err := rows.Scan(&sku)
+			skus = append(skus, sku)
+			return err
+		})
+	})
+	return skus, err
+}

@@ -18,6 +18,7 @@ import (
 type FactStore interface {
 	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
 	Drifted(ctx context.Context, skus []string) ([]string, error)
+	Known(ctx context.Context, after string, limit int) ([]string, error)
 }
 
 // FactSink takes facts to Redis; luascripts.Client is one.
@@ -42,7 +43,7 @@ type TailerConfig struct {
 	// AckedMax bounds how many SKUs are remembered as told, and as to be told; beyond it facts are only sent more often. Defaults to
 	// 100,000.
 	AckedMax int
-	// Served are the SKUs that are watched for changes by others; nil: none.
+	// Served are the SKUs that are watched closely for changes by others, the others being looked at by turns; nil: none is.
 	Served *Served
 	// Usable reports whether calls to Redis may be made. Needed; must not block.
 	Usable func() bool
@@ -75,6 +76,8 @@ type Tailer struct {
 	// Of the tail loop alone: where the next look begins, where it began at first, and where the slow full pass goes on; that is over
 	// when it has come to the start.
 	since, start, full time.Time
+	// Of the drift loop alone: the last SKU that it walked past.
+	walked string
 
 	mu    sync.Mutex
 	acked map[string]told       // what Redis has acknowledged, at most AckedMax SKUs
@@ -256,14 +259,19 @@ func (t *Tailer) remember(facts []stock.Fact) {
 	}
 }
 
-// driftPass looks whether the stock rows of lately served SKUs still hold what stockgate last wrote there, and takes in the
-// difference where they do not. It goes on without Redis: the ledger wants it too.
+// driftPass looks whether the stock rows of SKUs still hold what stockgate last wrote there, and takes in the difference where they do
+// not: those served lately in each pass, and all that stockgate knows by turns, for Redis also keeps what nobody asks for. It goes on
+// without Redis: the ledger wants it too.
 func (t *Tailer) driftPass(ctx context.Context) error {
 	if t.cfg.Served == nil {
 		return nil
 	}
 	defer t.cfg.Served.tick()
-	for skus := range slices.Chunk(t.cfg.Served.All(), driftPage) {
+	quiet, err := t.walk(ctx)
+	if err != nil {
+		return err
+	}
+	for skus := range slices.Chunk(append(t.cfg.Served.All(), quiet...), driftPage) {
 		drifted, err := t.store.Drifted(ctx, skus)
 		if err != nil {
 			return err
@@ -273,6 +281,16 @@ func (t *Tailer) driftPass(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// walk is the next page of all SKUs that stockgate knows.
+func (t *Tailer) walk(ctx context.Context) ([]string, error) {
+	skus, err := t.store.Known(ctx, t.walked, driftPage)
+	t.walked = ""
+	if len(skus) == driftPage {
+		t.walked = skus[len(skus)-1]
+	}
+	return skus, err
 }
 
 func (t *Tailer) sync(ctx context.Context, skus []string) error {

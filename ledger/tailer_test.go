@@ -20,6 +20,7 @@ type loopDB struct {
 	facts   []stock.Fact // by time of change
 	at      []time.Time
 	drifted []string
+	known   []string
 	expired []stock.ExpiredRow
 	answers int
 	ops     []*stock.Op
@@ -76,6 +77,13 @@ func (db *loopDB) Drifted(_ context.Context, skus []string) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+func (db *loopDB) Known(_ context.Context, after string, limit int) ([]string, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	from := 1 + slices.Index(db.known, after)
+	return db.known[from:min(from+limit, len(db.known))], nil
 }
 
 func (db *loopDB) Expired(_ context.Context, routes []string, after stock.ExpiredRow, limit int) ([]stock.ExpiredRow, error) {
@@ -324,6 +332,31 @@ func TestForeignWritesToServedSKUsAreTakenIn(t *testing.T) {
 		after(2 * time.Second)
 		if len(db.ops) != 1 || db.ops[0].Kind != stock.OpSync || db.ops[0].SKU != "seen" || e.times("seen", 9) != 1 {
 			t.Fatalf("ops %v, told %d times", db.ops, e.times("seen", 9))
+		}
+	})
+}
+
+// I10: nobody has asked for the SKU for long, so no replica watches it; the shop fills it up. The next buyer must not hear SOLD_OUT.
+func TestForeignWritesToQuietSKUsAreTakenIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, e := &loopDB{}, &ears{}
+		for i := range 3*driftPage + 1 {
+			db.known = append(db.known, fmt.Sprintf("sku-%05d", i))
+		}
+		db.verdict = func(op *stock.Op) {
+			op.Result = stock.Result{Verdict: stock.VerdictDone, Facts: []stock.Fact{{SKU: op.SKU, Epoch: 1, Ver: 9}}}
+			db.drifted = slices.DeleteFunc(db.drifted, func(sku string) bool { return sku == op.SKU })
+		}
+		runLoop(t, newTailer(db, e, func(c *TailerConfig) { c.Served = NewServed(0) }).Run)
+		for range 2 { // it walks on from the beginning
+			after(3 * time.Minute)
+			db.mu.Lock()
+			db.drifted = []string{db.known[0], db.known[driftPage], db.known[3*driftPage]}
+			db.mu.Unlock()
+			after(6 * time.Second)
+			if len(db.drifted) > 0 {
+				t.Fatalf("%v were not noticed", db.drifted)
+			}
 		}
 	})
 }

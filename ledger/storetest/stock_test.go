@@ -119,10 +119,20 @@ func caseExternal(t *testing.T, e *env) {
 	if i := e.info("sku-1"); i.Available != 13 || i.Changed != 3 {
 		t.Errorf("info %+v", i)
 	}
+	known := func(after string, limit int, want ...string) {
+		t.Helper()
+		if got, err := e.Known(t.Context(), after, limit); !slices.Equal(got, want) || err != nil {
+			t.Errorf("known after %q: %v, %v, want %v", after, got, err, want)
+		}
+	}
+	known("", 10, "sku-1")
 	op, other := settle(wish("sku-1", 13)), settle(wish("sku-2", 1))
 	e.exec(op, other)
 	e.verdict(op, stock.VerdictDone)
 	e.verdict(other, stock.VerdictDone)
+	known("", 1, "sku-1")
+	known("sku-1", 10, "sku-2")
+	known("sku-2", 10)
 	h := e.history("sku-1")
 	if len(h) != 3 || h[1].Kind != stock.KindExternal || h[1].Delta != 3 || h[1].Op != "2" || h[2].After != 0 {
 		t.Errorf("ledger %+v", h)
