@@ -42,6 +42,20 @@ func TestOnlyTheTokenMayChangeAndTheReadTokenMayLook(t *testing.T) {
 	}
 }
 
+// Which of two tokens or actors counts would depend on who reads them.
+func TestTwoTokensAreNone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(cfg *Config, _ *Deps) { cfg.Token, cfg.ReadToken = "all", "some" })
+	b.refused(stock.CodeUnauthorized, "there twice", "PUT", "/v1/stock/a", `{"available":1}`, "Authorization", "Bearer all", "Authorization", "Bearer all")
+	b.refused(stock.CodeUnauthorized, "there twice", "GET", "/v1/status", "", "Authorization", "Bearer some", "Authorization", "Bearer x")
+	b.refused(stock.CodeBadRequest, "there twice", "PUT", "/v1/stock/a", `{"available":1}`, "Authorization", "Bearer all",
+		ActorHeader, "a", ActorHeader, "b")
+	b.refused(stock.CodeUnauthorized, "may look but not change", "PUT", "/v1/stock/a", `{"available":1}`, "Authorization", "Bearer some")
+	if got := b.executed(); len(got) > 0 {
+		t.Errorf("%d ops were executed", len(got))
+	}
+}
+
 func TestAnEmptyReadTokenOpensNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(cfg *Config, _ *Deps) { cfg.Token = "all" })

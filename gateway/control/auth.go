@@ -56,6 +56,9 @@ func (g *guard) check(r *http.Request, need access) *api.Problem {
 	if g.open {
 		return checkLoopbackHost(r)
 	}
+	if len(r.Header.Values("Authorization")) > 1 {
+		return refuse(stock.CodeUnauthorized, "the header Authorization is there twice: which of the two counts is not guessed")
+	}
 	given, ok := bearer(r)
 	if !ok {
 		return refuse(stock.CodeUnauthorized, "the header Authorization: Bearer <control.token> is missing")
@@ -94,6 +97,8 @@ type actorKey struct{}
 func (g *guard) withActor(r *http.Request) (*http.Request, *api.Problem) {
 	actor := r.Header.Get(ActorHeader)
 	switch {
+	case len(r.Header.Values(ActorHeader)) > 1:
+		return nil, badField(ActorHeader, "there twice", "allowed is once")
 	case actor == "" && g.open:
 		actor = actorLocal
 	case actor == "":

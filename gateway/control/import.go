@@ -24,8 +24,8 @@ const (
 	importedReason = "import"
 )
 
-// importStock sets many SKUs from CSV lines `sku,available`, with or without that header line. All lines are checked before the
-// first is applied. They are then applied in pages. All lines have one op id, the caller's (?op=) or one that is drawn: what breaks off
+// importStock sets many SKUs from CSV lines `sku,available`, with or without that header line, in any case. All lines are checked before
+// the first is applied. They are then applied in pages. All lines have one op id, the caller's (?op=) or one that is drawn: what breaks off
 // in between is repeated as a whole under it, and SKUs that are set already stay as they are. Without it a repeat would put back for
 // sale what was sold of them since.
 func (s *Server) importStock(r *http.Request) (any, error) {
@@ -39,6 +39,9 @@ func (s *Server) importStock(r *http.Request) (any, error) {
 	ops, err := s.readImport(r, id)
 	if err != nil {
 		return nil, err
+	}
+	if len(ops) == 0 {
+		return nil, refuse(stock.CodeBadRequest, "the import is empty: there is no line sku,available in it")
 	}
 	for done := 0; done < len(ops); done += importPage {
 		page := ops[done:min(done+importPage, len(ops))]
@@ -147,7 +150,7 @@ func (in *importReader) readAll() error {
 func (in *importReader) take(line int, record []string) {
 	if in.lines == 1 {
 		record[0] = strings.TrimPrefix(record[0], byteOrderMark)
-		if len(record) == 2 && record[0] == "sku" && record[1] == "available" {
+		if len(record) == 2 && strings.EqualFold(record[0], "sku") && strings.EqualFold(record[1], "available") {
 			return
 		}
 	}

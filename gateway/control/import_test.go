@@ -28,8 +28,12 @@ func TestAnImportSetsEverySKU(t *testing.T) {
 	if op := b.executed()[0]; op.Reason != "import" || op.Actor != "loopback" {
 		t.Fatalf("%+v", op)
 	}
-	b.ok(`{"skus":0}`, "POST", "/v1/stock/import", "")
 	b.ok(`{"skus":1}`, "POST", "/v1/stock/import", "sku,1") // a SKU may be called sku
+	b.ok(`{"skus":1}`, "POST", "/v1/stock/import", "SKU,Available\na,1\n")
+	for _, empty := range []string{"", "\n\n", "sku,available\n", "\ufeff"} {
+		b.refused(stock.CodeBadRequest, "", "POST", "/v1/stock/import", empty)
+	}
+	b.refused(stock.CodeBadRequest, "the import is empty", "POST", "/v1/stock/import", "Sku,available")
 }
 
 func TestC006_AnImportWithOneBadLineChangesNothingAndNamesThemAll(t *testing.T) {

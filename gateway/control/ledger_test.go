@@ -176,7 +176,10 @@ func TestTheShopsOwnTable(t *testing.T) {
 		t.Fatal(got.body)
 	}
 	const release = "/v1/reservations/" + reservationID + "/release"
+	b.refused(stock.CodeBadRequest, "would have more than 9007199254740992 units; nothing was changed", "POST", "/v1/stock/sku-1/adjust",
+		`{"delta":9007199254740992,"op":"over"}`)
 	shop(`UPDATE shop SET units = NULL WHERE code = 'sku-1'`)
+	b.refused(stock.CodeCorruptStock, "cannot be sold from", "POST", "/v1/stock/sku-1/adjust", `{"delta":9007199254740992,"op":"over"}`)
 	b.refused(stock.CodeCorruptStock, "nothing was changed", "POST", release, "")
 	shop(`DELETE FROM shop WHERE code = 'sku-1'`)
 	b.refused(stock.CodeCorruptStock, "nothing was changed", "POST", release, "")

@@ -70,7 +70,7 @@ func (b *bundle) do(method, path, body string, headers ...string) reply {
 		if headers[i] == "Host" {
 			req.Host = headers[i+1]
 		}
-		req.Header.Set(headers[i], headers[i+1])
+		req.Header.Add(headers[i], headers[i+1])
 	}
 	client := *b.http.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

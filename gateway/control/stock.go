@@ -167,6 +167,10 @@ func (s *Server) changeStock(r *http.Request, op *stock.Op, body object) (any, e
 	if err := s.run(r.Context(), op); err != nil {
 		return nil, repeatable(err, id)
 	}
+	if s.overflows(r.Context(), op) {
+		return nil, badField("delta", strconv.FormatInt(op.Delta, 10), fmt.Sprintf("%s would have more than %d units; nothing was changed",
+			op.SKU, stock.MaxQuantity))
+	}
 	if err := ofStockVerdict(op); err != nil {
 		return nil, repeatable(err, id)
 	}
@@ -208,6 +212,15 @@ func (s *Server) factAfter(ctx context.Context, op *stock.Op) (api.Fact, error) 
 		return api.Fact{}, unknownSKU(op.SKU)
 	}
 	return viewFact(found.Fact), nil
+}
+
+// overflows reports whether an adjustment was refused because of what it asked for, and not because of what the stock row holds.
+func (s *Server) overflows(ctx context.Context, op *stock.Op) bool {
+	if op.Kind != stock.OpAdjust || op.Result.Verdict != stock.VerdictCorrupt || op.Delta <= 0 {
+		return false
+	}
+	found, known, err := s.deps.Store.Stock(ctx, op.SKU)
+	return err == nil && known && !found.Corrupt && found.Available > stock.MaxQuantity-op.Delta
 }
 
 // ofStockVerdict translates what the database decided about a stock op.

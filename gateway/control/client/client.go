@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/stock"
 )
 
 // answerBytesMax bounds what is read of an answer.
@@ -53,6 +54,11 @@ func New(cfg Config) (*Client, error) {
 	if strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
 		return nil, fmt.Errorf("control address %q must end after the port", cfg.URL)
 	}
+	for _, r := range cfg.Token { // it is not shown: it is a secret
+		if r <= ' ' || r > '~' {
+			return nil, errors.New("the token must be visible ASCII without spaces")
+		}
+	}
 	return &Client{cfg: cfg, base: base, http: &http.Client{
 		Timeout: cfg.Timeout,
 		Transport: &http.Transport{
@@ -83,6 +89,24 @@ func call[T any](ctx context.Context, c *Client, method, path string, in any) (T
 	return out, err
 }
 
+// InputError is trouble with reading what was to be sent: nothing of it was applied.
+type InputError struct{ Err error }
+
+func (e *InputError) Error() string { return e.Err.Error() }
+
+func (e *InputError) Unwrap() error { return e.Err }
+
+// input marks what goes wrong on its side of a request, which net/http tells like trouble on the way.
+type input struct{ io.Reader }
+
+func (i input) Read(b []byte) (int, error) {
+	n, err := i.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &InputError{err}
+	}
+	return n, err
+}
+
 func (c *Client) send(ctx context.Context, method, path, mediaType string, body io.Reader, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.base.String(), "/")+path, body)
 	if err != nil {
@@ -102,10 +126,10 @@ func (c *Client) send(ctx context.Context, method, path, mediaType string, body 
 		return c.unreached(err)
 	}
 	defer res.Body.Close()
-	return c.read(res, out)
+	return c.read(res, req.URL.Path, out)
 }
 
-func (c *Client) read(res *http.Response, out any) error {
+func (c *Client) read(res *http.Response, path string, out any) error {
 	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytesMax+1))
 	if err != nil {
 		return c.unreached(err)
@@ -115,19 +139,54 @@ func (c *Client) read(res *http.Response, out any) error {
 	}
 	if res.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(text, out); err != nil {
-			return fmt.Errorf("%s does not answer like a control API: %w", c.base, err)
+			return c.stranger(err.Error())
+		}
+		if empty(out) {
+			return c.stranger("what it sent is something else")
 		}
 		return nil
 	}
 	problem := &api.Problem{}
 	if json.Unmarshal(text, problem) != nil || problem.Code == "" {
-		return fmt.Errorf("%s does not answer like a control API: HTTP %s", c.base, res.Status)
+		return c.stranger("HTTP " + res.Status)
+	}
+	if problem.Code == string(stock.CodeNoRoute) || problem.Code == string(stock.CodeMethodNotAllowed) {
+		return fmt.Errorf("%s is no control side, it has no %s: is it the public address? --control is control.listen of the gateway: %w", c.base,
+			path, problem)
 	}
 	return problem
 }
 
+// stranger says that something else than a control API answered.
+func (c *Client) stranger(how string) error {
+	return fmt.Errorf("%s does not answer like a control API: %s; is this its control address? (--control)", c.base, how)
+}
+
+// empty reports whether an answer lacks what each of its kind has: some other server's JSON fits all of them.
+func empty(out any) bool {
+	switch v := out.(type) {
+	case *api.Change:
+		return v.SKU == ""
+	case *api.SKU:
+		return v.SKU == ""
+	case *api.SKUList:
+		return v.SKUs == nil
+	case *api.Imported:
+		return v.SKUs == 0
+	case *api.Reservation:
+		return v.ID == ""
+	case *api.Status:
+		return v.Phase == ""
+	}
+	return false
+}
+
 // unreached says in one line what went wrong on the way.
 func (c *Client) unreached(err error) error {
+	var mine *InputError
+	if errors.As(err, &mine) {
+		return mine
+	}
 	var request *url.Error
 	if errors.As(err, &request) {
 		err = request.Err // without the method and the address, which the sentence has already

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -33,6 +34,19 @@ func serve(t *testing.T, cfg Config, handler http.HandlerFunc) *Client {
 	return c
 }
 
+// answerTo is the least that the server of a path answers.
+func answerTo(path string) string {
+	switch {
+	case path == "/v1/status":
+		return `{"phase":"ready"}`
+	case path == "/v1/stock":
+		return `{"skus":[]}`
+	case path == "/v1/stock/import":
+		return `{"skus":1}`
+	}
+	return `{"sku":"a","reservation":"1"}`
+}
+
 func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 	t.Parallel()
 	var asked string
@@ -42,7 +56,7 @@ func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 		if r.Header.Get("Authorization") != "Bearer t0k" || r.Header.Get("Stockgate-Actor") != "ann" {
 			t.Errorf("headers %v", r.Header)
 		}
-		_, _ = io.WriteString(w, "{}")
+		_, _ = io.WriteString(w, answerTo(r.URL.Path))
 	})
 	ctx := context.Background()
 	id := stock.ID{15: 1}
@@ -128,6 +142,53 @@ func TestTroubleOnTheWayIsOneClearLine(t *testing.T) {
 	f(serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, answerBytesMax+1))
 	}), "answered more than")
+}
+
+// The public side, or what is behind its catch-all, is easily taken for the control side.
+func TestAnotherServerIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	public := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(404)
+		_, _ = io.WriteString(w, `{"status":404,"code":"NO_ROUTE"}`)
+	})
+	var p *api.Problem
+	if _, err := public.Stock(ctx, "a"); !errors.As(err, &p) || !strings.Contains(err.Error(), "is no control side") ||
+		!strings.Contains(err.Error(), "--control") {
+		t.Error(err)
+	}
+	shop := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"ok":true}`) })
+	_, get := shop.Stock(ctx, "a")
+	_, set := shop.SetStock(ctx, "a", api.SetStock{})
+	_, list := shop.ListStock(ctx, "", 1)
+	_, imported := shop.ImportStock(ctx, "", strings.NewReader("a,1"))
+	_, reservation := shop.Reservation(ctx, stock.ID{})
+	_, status := shop.Status(ctx)
+	for i, err := range []error{get, set, list, imported, reservation, status} {
+		if err == nil || !strings.Contains(err.Error(), "does not answer like a control API") {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+}
+
+func TestTroubleWithTheInputIsNoTroubleOnTheWay(t *testing.T) {
+	t.Parallel()
+	c := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	broken := io.MultiReader(strings.NewReader("a,1\n"), iotest.ErrReader(errors.New("the disk is gone")))
+	_, err := c.ImportStock(context.Background(), "", broken)
+	var mine *InputError
+	if !errors.As(err, &mine) || err.Error() != "the disk is gone" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTokensThatCannotBeSentAreRefusedAndNotShown(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"s3cr\net", "s3cr et", "s3cr\u00e9t"} {
+		if _, err := New(Config{URL: "http://a", Token: token}); err == nil || strings.Contains(err.Error(), "s3cr") {
+			t.Errorf("%q: %v", token, err)
+		}
+	}
 }
 
 func TestTheTokenDoesNotFollowARedirect(t *testing.T) {

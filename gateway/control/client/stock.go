@@ -61,13 +61,13 @@ func (c *Client) note(ctx context.Context, sku, verb, reason string) (api.Change
 }
 
 // ImportStock sets many SKUs from CSV lines `sku,available`. All lines are checked before the first is applied; the bad ones are in
-// the *api.Problem. The same import again under the same op leaves what is set as it is; "": the server draws one.
+// the *api.Problem; what goes wrong with reading csv is an *InputError. The same import again under the same op leaves what is set as it is; "": the server draws one.
 func (c *Client) ImportStock(ctx context.Context, op string, csv io.Reader) (api.Imported, error) {
 	var out api.Imported
 	path := "/v1/stock/import"
 	if op != "" {
 		path += "?op=" + url.QueryEscape(op)
 	}
-	err := c.send(ctx, http.MethodPost, path, "text/csv", csv, &out)
+	err := c.send(ctx, http.MethodPost, path, "text/csv", input{csv}, &out)
 	return out, err
 }
