@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,14 +59,14 @@ type pending struct {
 	a     *Admitter
 	max   int64
 	count atomic.Int64
-	wg    sync.WaitGroup
+	none  chan struct{}   // holds a token when count has come to 0 since it was last looked at
 	ctx   context.Context // ends when Drain gives up
 	stop  context.CancelFunc
 }
 
 func newPending(a *Admitter, limit int) *pending {
 	ctx, stop := context.WithCancel(context.Background())
-	return &pending{a: a, max: int64(limit), ctx: ctx, stop: stop}
+	return &pending{a: a, max: int64(limit), none: make(chan struct{}, 1), ctx: ctx, stop: stop}
 }
 
 // full is the refusal of new work while the database is too far behind, or nil.
@@ -92,14 +91,34 @@ func neverSent(r *stock.Reservation) *stock.Op {
 func (p *pending) start(op *stock.Op) <-chan struct{} {
 	done := make(chan struct{})
 	p.count.Add(1)
-	p.wg.Add(1)
 	go func() {
-		defer p.wg.Done()
-		defer p.count.Add(-1)
+		defer p.end()
 		defer close(done)
 		p.carryOut(op)
 	}()
 	return done
+}
+
+func (p *pending) end() {
+	if p.count.Add(-1) > 0 {
+		return
+	}
+	select {
+	case p.none <- struct{}{}:
+	default:
+	}
+}
+
+// drain waits until nothing is pending. Requests that outlive the server's drain may still add to it, which a WaitGroup forbids.
+func (p *pending) drain(ctx context.Context) error {
+	for p.count.Load() > 0 {
+		select {
+		case <-p.none:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 func (p *pending) carryOut(op *stock.Op) {
@@ -150,20 +169,11 @@ func (p *pending) finished(op *stock.Op) {
 // Pending is how many outcomes and undoings wait for the database now, and the bound.
 func (a *Admitter) Pending() (now, limit int64) { return a.pending.count.Load(), a.pending.max }
 
-// Drain waits until what is pending is written, or ctx ends; what is left then is logged and stays unknown (I6).
+// Drain waits until what is pending is written, or ctx ends; what is left then is logged and stays unknown (I6). Call it once no more
+// requests are taken.
 func (a *Admitter) Drain(ctx context.Context) error {
-	written := make(chan struct{})
-	go func() {
-		a.pending.wg.Wait()
-		close(written)
-	}()
-	select {
-	case <-written:
-		a.pending.stop()
-		return nil
-	case <-ctx.Done():
-		a.pending.stop()
-		<-written
-		return ctx.Err()
-	}
+	err := a.pending.drain(ctx)
+	a.pending.stop()
+	_ = a.pending.drain(context.Background()) // what is given up ends at once
+	return err
 }

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,7 +88,9 @@ func TestUndoingClosesItsOwnTryToo(t *testing.T) {
 		return nil
 	}
 	wantRefusal(t, b.admit("k"), stock.CodeUnavailable, SourceRedis)
-	b.pending.wg.Wait()
+	if err := b.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	r := b.ledger.seen()[0].Reservation
 	if !slices.Contains(b.cache.closings, stock.Closing{ID: r.ID, Try: r.Try}) {
 		t.Errorf("closings = %+v, none for the try %s that came to nothing", b.cache.closings, r.Try)
@@ -128,6 +131,26 @@ func TestNothingNewIsAdmittedWhileBookingsPileUp(t *testing.T) {
 		t.Errorf("refusal = %+v", got.Refusal)
 	}
 	close(release)
+}
+
+// Requests may outlive the drain of the server and book while Drain waits, or after it has given up.
+func TestBookingsThatComeDuringTheDrain(t *testing.T) {
+	b := setup(t, nil)
+	d := b.admit("k")
+	var late sync.WaitGroup
+	for range 8 {
+		late.Go(func() {
+			for range 200 {
+				b.BookBehind(d.Pass, Outcome{Kind: Accepted})
+			}
+		})
+	}
+	for range 200 {
+		if err := b.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	late.Wait()
 }
 
 func TestFlagsBelieveOnlyTheNewest(t *testing.T) {

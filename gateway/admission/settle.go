@@ -114,7 +114,7 @@ func (a *Admitter) publish(p int, closings []stock.Closing, facts []stock.Fact) 
 	}
 }
 
-// Observe takes facts that others made: the control API after a change, the tailer. It keeps them in memory only.
+// Observe takes facts that others made: the control API after a change. It keeps them in memory only.
 func (a *Admitter) Observe(facts []stock.Fact) {
 	a.loader.forget(facts)
 	a.observe(facts)
