@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -39,6 +40,7 @@ func (f *clientFlags) connect() (*client.Client, error) {
 	if token == "" {
 		token = os.Getenv(tokenEnv)
 	}
+	token = strings.TrimSpace(token) // of a file there is a line's end behind it
 	return client.New(client.Config{URL: f.control, Token: token, Timeout: f.timeout})
 }
 

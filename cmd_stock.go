@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -53,24 +55,18 @@ func (f *clientFlags) setCommand() *cobra.Command {
 		Use:     "set SKU UNITS",
 		Short:   "Make the unsold units of a SKU this many; creates the SKU; safe to repeat with --op",
 		Example: "  stockgate stock set sku-1001 100",
-		Args:    cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if in.Available, err = parseUnits("UNITS", args[1], 0); err != nil {
-				return err
-			}
-			named := in.Op
-			in.Op = orDrawn(named)
-			return toRepeat(in.Op, f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
-				change, err := c.SetStock(ctx, args[0], in)
-				change.Op = named // a drawn one is of use only if this failed
-				return change, err
-			}))
-		},
 	}
 	cmd.Flags().StringVar(&in.Op, "op", "", opUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
-	return cmd
+	return takingUnits(cmd, 0, func(cmd *cobra.Command, sku string, units int64) error {
+		named := in.Op
+		in.Available, in.Op = units, orDrawn(named)
+		return toRepeat(in.Op, f.change(cmd, sku, func(ctx context.Context, c *client.Client) (api.Change, error) {
+			change, err := c.SetStock(ctx, sku, in)
+			change.Op = named // a drawn one is of use only if this failed
+			return change, err
+		}))
+	})
 }
 
 func (f *clientFlags) addCommand() *cobra.Command {
@@ -80,33 +76,39 @@ func (f *clientFlags) addCommand() *cobra.Command {
 		Short: "Add units to a SKU, or take them away with a negative number; safe to repeat with --op",
 		Example: "  stockgate stock add sku-1001 50\n" +
 			"  stockgate stock add sku-1001 -5 --reason broken --op delivery-4711",
-		// cobra would take -5 for flags; the command parses its own line.
-		DisableFlagParsing: true,
 	}
 	cmd.Flags().StringVar(&in.Op, "op", "", opUsage)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		args, help, err := parseSigned(cmd, args)
+	return takingUnits(cmd, -stock.MaxQuantity, func(cmd *cobra.Command, sku string, units int64) error {
+		if units == 0 {
+			return errors.New("UNITS is 0, which changes nothing")
+		}
+		in.Delta, in.Op = units, orDrawn(in.Op)
+		return toRepeat(in.Op, f.change(cmd, sku, func(ctx context.Context, c *client.Client) (api.Change, error) {
+			return c.AdjustStock(ctx, sku, in)
+		}))
+	})
+}
+
+// takingUnits makes cmd take the arguments SKU UNITS, with units from least. cobra would take -5 for flags, so that the command parses its
+// own line.
+func takingUnits(cmd *cobra.Command, least int64, run func(cmd *cobra.Command, sku string, units int64) error) *cobra.Command {
+	cmd.DisableFlagParsing = true
+	cmd.RunE = func(cmd *cobra.Command, line []string) error {
+		args, help, err := parseSigned(cmd, line)
 		if help || err != nil {
 			return errors.Join(err, helpIf(cmd, help))
 		}
-		return f.add(cmd, args, in)
+		if err := cobra.ExactArgs(2)(cmd, args); err != nil {
+			return err
+		}
+		units, err := parseUnits("UNITS", args[1], least)
+		if err != nil {
+			return err
+		}
+		return run(cmd, args[0], units)
 	}
 	return cmd
-}
-
-func (f *clientFlags) add(cmd *cobra.Command, args []string, in api.AdjustStock) error {
-	if err := cobra.ExactArgs(2)(cmd, args); err != nil {
-		return err
-	}
-	var err error
-	if in.Delta, err = parseUnits("UNITS", args[1], -stock.MaxQuantity); err != nil {
-		return err
-	}
-	in.Op = orDrawn(in.Op)
-	return toRepeat(in.Op, f.change(cmd, args[0], func(ctx context.Context, c *client.Client) (api.Change, error) {
-		return c.AdjustStock(ctx, args[0], in)
-	}))
 }
 
 const opUsage = "your id of this change: the same id again changes nothing; drawn if absent"
@@ -129,7 +131,11 @@ func toRepeat(op string, err error) error {
 // maybeDone reports whether a change that failed so may have been made, or may be tried again under the same op.
 func maybeDone(err error) bool {
 	var problem *api.Problem
-	return err != nil && (!errors.As(err, &problem) || problem.Status >= 500)
+	var input *client.InputError
+	if err == nil || errors.As(err, &input) {
+		return false
+	}
+	return !errors.As(err, &problem) || problem.Status >= 500
 }
 
 func (f *clientFlags) getCommand() *cobra.Command {
@@ -160,6 +166,9 @@ func (f *clientFlags) listCommand() *cobra.Command {
 		Short: "Show all SKUs, by name",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 {
+				return fmt.Errorf("--limit is %d, must be 0 or more", limit)
+			}
 			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
 				list, err := listStock(ctx, c, after, limit)
 				if err != nil {
@@ -229,7 +238,15 @@ func openInput(cmd *cobra.Command, name string) (io.ReadCloser, error) {
 	if name == "-" {
 		return io.NopCloser(cmd.InOrStdin()), nil
 	}
-	return os.Open(name)
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || info.IsDir() {
+		_ = file.Close() // it was only read from
+		return nil, cmp.Or(err, fmt.Errorf("%s is a directory, and not a file of lines sku,available", name))
+	}
+	return file, nil
 }
 
 // showBadLines prints the lines of an import that the gateway refused.
@@ -305,7 +322,7 @@ func changeTable(w io.Writer, c api.Change) {
 }
 
 func shown(s api.SKU) string {
-	if s.Corrupt {
+	if s.Corrupt || s.Redis != nil && s.Redis.Corrupt {
 		return "corrupt"
 	}
 	return stateOf(s.Fact)
@@ -335,11 +352,11 @@ func orDash(s string) string {
 	return s
 }
 
-// parseUnits reads a whole number from least to 2^53.
+// parseUnits reads a whole number from least to 2^53, in plain digits as an import has them: 010 and +7 are refused.
 func parseUnits(name, s string, least int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < least || n > stock.MaxQuantity {
-		return 0, fmt.Errorf("%s is %q, must be a whole number from %d to %d", name, s, least, stock.MaxQuantity)
+	if err != nil || n < least || n > stock.MaxQuantity || s != strconv.FormatInt(n, 10) {
+		return 0, fmt.Errorf("%s is %q, must be a whole number from %d to %d in plain digits", name, s, least, stock.MaxQuantity)
 	}
 	return n, nil
 }
@@ -350,8 +367,8 @@ var negative = regexp.MustCompile(`^-[0-9]+$`)
 func parseSigned(cmd *cobra.Command, line []string) (args []string, help bool, err error) {
 	cmd.DisableFlagParsing = false
 	var flags, numbers []string
-	for _, word := range line {
-		if negative.MatchString(word) {
+	for i, word := range line {
+		if negative.MatchString(word) && (i == 0 || !wantsValue(cmd, line[i-1])) {
 			numbers = append(numbers, word)
 		} else {
 			flags = append(flags, word)
@@ -363,6 +380,13 @@ func parseSigned(cmd *cobra.Command, line []string) (args []string, help bool, e
 	}
 	help, err = cmd.Flags().GetBool("help")
 	return append(cmd.Flags().Args(), numbers...), help, err
+}
+
+// wantsValue reports whether a word is a flag whose value is the next word.
+func wantsValue(cmd *cobra.Command, word string) bool {
+	name, long := strings.CutPrefix(word, "--")
+	flag := cmd.Flag(name)
+	return long && flag != nil && flag.NoOptDefVal == ""
 }
 
 func helpIf(cmd *cobra.Command, help bool) error {

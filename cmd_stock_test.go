@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/gateway/control/client"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -146,7 +148,7 @@ func TestStockCommandsPrintATable(t *testing.T) {
 	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 paused -", "pause", "a", "--reason", "fire")
 	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 on sale -", "resume", "a")
 	s.prints("SKU AVAILABLE GRANTED STATE OP  a 102 0 on sale -", "sync", "a")
-	s.prints("SKU AVAILABLE GRANTED STATE OP  b 0 0 sold out -", "set", "b", "0")
+	s.prints("SKU AVAILABLE GRANTED STATE OP  b 0 0 sold out -", "set", "b", "0", "--reason", "-5")
 	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  a 102 0 0 0 100 - on sale", "get", "a")
 	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  a 102 0 0 0 100 - on sale  b 0 0 0 0 0 - sold out", "list")
 	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  b 0 0 0 0 0 - sold out", "list", "--after", "a", "--limit", "1")
@@ -201,7 +203,16 @@ func TestStockCommandsFailInOneClearLine(t *testing.T) {
 	t.Parallel()
 	s := newShell(t, control.Config{})
 	s.fails(`UNITS is "1e3", must be a whole number from 0 to 9007199254740992`, "set", "a", "1e3")
+	s.fails(`UNITS is "-1", must be a whole number from 0 to`, "set", "a", "-1")
 	s.fails(`UNITS is "-1"`, "set", "--", "a", "-1")
+	s.fails(`UNITS is "-1"`, "set", "-1", "a")
+	for _, odd := range []string{"010", "+7", "00", "0x1", " 7", "-0"} {
+		s.fails("in plain digits", "set", "a", odd)
+		s.fails("in plain digits", "add", "a", odd)
+	}
+	s.fails("UNITS is 0", "add", "a", "0")
+	s.fails("--limit is -1", "list", "--limit", "-1")
+	s.fails("is a directory", "import", t.TempDir())
 	s.fails(`UNITS is "x"`, "add", "a", "x")
 	s.fails("accepts 2 arg(s), received 1", "set", "a")
 	s.fails("accepts 2 arg(s), received 1", "add", "a")
@@ -252,6 +263,44 @@ func TestTheTokenComesFromTheFlagOrTheEnvironment(t *testing.T) {
 	t.Setenv(tokenEnv, "t0k")
 	s.prints(`{ "skus": [] }`, "list", "--json")
 	s.fails("UNAUTHORIZED: the bearer token is wrong", "list", "--token", "other")
+	for _, ends := range []string{"t0k\n", " t0k\r\n", "t0k\t"} {
+		t.Setenv(tokenEnv, ends)
+		s.prints(`{ "skus": [] }`, "list", "--json")
+	}
+	s.prints(`{ "skus": [] }`, "list", "--json", "--token", "t0k\n")
+	s.fails("the token must be visible ASCII", "list", "--token", "t0\nk")
+}
+
+func TestAReadTokenIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{Token: "t0k", ReadToken: "r"})
+	s.fails("UNAUTHORIZED: control.read_token may look but not change", "set", "a", "1", "--token", "r")
+}
+
+// Registers that cannot be sold from are as bad as such a row.
+func TestCorruptRegistersAreShown(t *testing.T) {
+	t.Parallel()
+	f := func(want string, sku api.SKU) {
+		t.Helper()
+		if got := shown(sku); got != want {
+			t.Errorf("%+v is shown as %s, want %s", sku, got, want)
+		}
+	}
+	on := api.Fact{Available: 1}
+	f("on sale", api.SKU{Fact: on, Redis: &api.Registers{Loaded: true}})
+	f("corrupt", api.SKU{Fact: on, Redis: &api.Registers{Loaded: true, Corrupt: true}})
+	f("corrupt", api.SKU{Fact: on, Corrupt: true})
+	f("corrupt", api.SKU{Fact: api.Fact{Paused: true}, Redis: &api.Registers{Corrupt: true}})
+}
+
+// A file that breaks while it is read changed nothing, and the gateway is not to blame.
+func TestInputThatBreaksIsToldAsSuch(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{&client.InputError{Err: os.ErrClosed}, fmt.Errorf("x: %w", &client.InputError{Err: os.ErrClosed})} {
+		if maybeDone(err) {
+			t.Errorf("%v may be done", err)
+		}
+	}
 }
 
 func TestHelpOfEveryCommandIsPrinted(t *testing.T) {
