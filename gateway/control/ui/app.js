@@ -117,7 +117,7 @@ function invariantItem(i) {
   const detail = document.createElement("p");
   detail.className = "hint";
   detail.textContent = [i.violations ? `${number.format(i.violations)} violations` : "", i.detail || "",
-    i.checked_at ? `checked ${new Date(i.checked_at).toLocaleTimeString()}` : ""].filter(Boolean).join(", ");
+    i.checked_at && i.state !== "unchecked" ? `checked ${new Date(i.checked_at).toLocaleTimeString()}` : ""].filter(Boolean).join(", ");
   item.append(tag(i.state, tone), name, i.title || "", detail);
   return item;
 }
