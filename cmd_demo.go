@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,7 +27,7 @@ func serveDemo(ctx context.Context, at config.DemoAddresses, out io.Writer) erro
 	defer os.RemoveAll(dir)
 	cfg := config.Demo(dir, at)
 	if problems := config.Validate(cfg); len(problems) > 0 {
-		return problems
+		return ofDemoFlags(problems)
 	}
 	log, err := newLogger(cfg.Log)
 	if err != nil {
@@ -47,6 +48,21 @@ func serveDemo(ctx context.Context, at config.DemoAddresses, out io.Writer) erro
 	err = a.run(ctx)
 	stopOrders() // last: what is in flight at the gateway still needs it
 	return errors.Join(err, <-served)
+}
+
+// ofDemoFlags names the flag that is at fault instead of a key of a file that the user never wrote.
+func ofDemoFlags(problems config.Problems) config.Problems {
+	flags := map[string]string{"listen": "--demo-listen", "control.listen": "--demo-control", "upstreams.orders.url": "--demo-orders"}
+	named := slices.Clone(problems)
+	for i, p := range named {
+		if flag, known := flags[p.Key]; known {
+			named[i].Key = flag
+		}
+		if p.Key == "control.token" { // the demo has none
+			named[i] = config.Problem{Key: "--demo-control", Rule: "must be a loopback address, for the demo has no token"}
+		}
+	}
+	return named
 }
 
 // welcome puts the demo's stock in and says what can be done with it.

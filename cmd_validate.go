@@ -101,8 +101,17 @@ func (r *validateReport) write(w io.Writer, asJSON bool) error {
 	if !r.Valid {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%s is valid: %s, %s\n", r.File, counted(len(r.Warnings), "warning"), counted(len(r.Refusals), "refusal"))
+	_, err := fmt.Fprintln(w, r.summary())
 	return err
+}
+
+// summary is the last line of a valid file: what serve will do with it.
+func (r *validateReport) summary() string {
+	warnings := counted(len(r.Warnings), "warning")
+	if len(r.Refusals) == 0 {
+		return fmt.Sprintf("%s is valid: %s, 0 refusals", r.File, warnings)
+	}
+	return fmt.Sprintf("%s is valid, but this version's serve refuses it: %s, %s", r.File, warnings, counted(len(r.Refusals), "refusal"))
 }
 
 // verdict is the error that makes the exit status 1.

@@ -43,7 +43,9 @@ func TestValidate(t *testing.T) {
 	f(validFile+"defaults: {consistency: eventual}\nredis: {mode: cluster}\n",
 		"F:3: warning: defaults.consistency: eventual is not built yet: runs as strong\n"+
 			"F:4: serve refuses: redis.mode: cluster is not built yet: use standalone, embedded or none\n"+
-			"F is valid: 1 warning, 1 refusal\n", true)
+			"F is valid, but this version's serve refuses it: 1 warning, 1 refusal\n", true)
+	f(strings.Replace(validFile, "path: /o", "path: /o, methods: [PSOT, POST]", 1),
+		"F:2: warning: routes[r].match.methods[0]: PSOT is no method of HTTP, perhaps POST is meant\nF is valid: 1 warning, 0 refusals\n", true)
 	f("redis: {pool_size: 0}\nlog: {levels: info}\n",
 		"F:1: redis.pool_size: must be 1 to 10000, is 0\nF:2: log.levels: unknown key, perhaps level is meant\n", false)
 	f("a: [", "F:1: is not valid YAML: did not find expected node content\n", false)

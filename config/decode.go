@@ -75,7 +75,7 @@ func (d *decoder) value(n *yaml.Node, line int, dst reflect.Value, key string, f
 	case dst.Kind() == reflect.Slice:
 		d.elements(n, line, dst, key, f)
 	default:
-		d.scalar(n, line, dst, key)
+		d.scalar(n, line, dst, key, f)
 	}
 }
 
@@ -203,7 +203,7 @@ func labelIn(n *yaml.Node, t reflect.Type) string {
 	return "" // also for what a reference holds: it is not to be shown
 }
 
-func (d *decoder) scalar(n *yaml.Node, line int, dst reflect.Value, key string) {
+func (d *decoder) scalar(n *yaml.Node, line int, dst reflect.Value, key string, f field) {
 	if n.Kind != yaml.ScalarNode {
 		d.fail(line, key, "must be a single value", kindName(n))
 		return
@@ -217,7 +217,11 @@ func (d *decoder) scalar(n *yaml.Node, line int, dst reflect.Value, key string) 
 		return
 	}
 	if err := setScalar(dst, text); err != nil {
-		d.fail(line, key, err.Error(), d.shown(dst, text))
+		rule := err.Error()
+		if errors.Is(err, errRate) && strings.HasPrefix(f.bounds, "0|") {
+			rule += ", or 0"
+		}
+		d.fail(line, key, rule, d.shown(dst, text))
 	}
 }
 

@@ -72,8 +72,21 @@ func (n *notes) anyUser() bool {
 	return false
 }
 
+// httpMethods are those that are registered and that shops use. Any token may be a method, so another one is no mistake for sure.
+var httpMethods = [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE",
+	"LOCK", "UNLOCK", "REPORT", "SEARCH", "QUERY", "LINK", "UNLINK", "PURGE"}
+
+// warnMethods: a route for a method that nobody sends takes nothing, and lets what was meant go to the next route.
+func (n *notes) warnMethods(path string, methods []string) {
+	for i, method := range methods {
+		n.addIf(!slices.Contains(httpMethods[:], method), elementPath(under(path, "match.methods"), i, ""),
+			shorten(method)+" is no method of HTTP"+perhaps(nearest(method, httpMethods[:])))
+	}
+}
+
 func (n *notes) warnRoutes() {
 	for i, r := range n.Routes {
+		n.warnMethods(n.origin.element("routes", i, r.Name), r.Match.Methods)
 		n.addIf(r.Admit != nil && slices.Contains(r.Match.Methods, "GET"), under(n.origin.element("routes", i, r.Name), "match.methods"),
 			"GET takes stock here, although browsers and proxies repeat it at will: use POST, or request_required")
 	}

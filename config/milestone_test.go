@@ -93,6 +93,28 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+func TestOddMethodsAreWarnedOf(t *testing.T) {
+	t.Parallel()
+	f := func(method, want string) {
+		t.Helper()
+		c := parse(t, "upstreams: {o: {url: 'http://o'}}", "routes: [{name: r, match: {methods: ["+method+"], path: /o}, upstream: o}]")
+		got := ""
+		for _, w := range Warnings(c) {
+			got += w.Key + ": " + w.Rule
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", method, got, want)
+		}
+	}
+	const key = "routes[r].match.methods[0]: "
+	f("GET", "")
+	f("PATCH", "")
+	f("PROPFIND", "")
+	f("PSOT", key+"PSOT is no method of HTTP, perhaps POST is meant")
+	f("DELET", key+"DELET is no method of HTTP, perhaps DELETE is meant")
+	f("BREW", key+"BREW is no method of HTTP")
+}
+
 func keysOf(ps Problems) string {
 	return strings.Join(mapped(ps, func(p Problem) string { return p.Key }), " ")
 }

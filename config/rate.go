@@ -15,7 +15,8 @@ type Rate struct {
 	Per   time.Duration // a second, a minute or an hour; 0 with Count 0
 }
 
-var errRate = errors.New("must be a rate such as 500/s, 30/m or 10/h, or 0")
+// errRate leaves 0 out: not every key takes it.
+var errRate = errors.New("must be a rate such as 500/s, 30/m or 10/h")
 
 // ParseRate reads what String writes.
 func ParseRate(s string) (Rate, error) {

@@ -81,8 +81,12 @@ func TestC069_RatesOutOfRangeAreRefused(t *testing.T) {
 	f("{name: a, key: global, rate: 0.9/h, burst: 1}", "limits[a].rate: must be 1/h to 1000000000/s, is 0.9/h")
 	f("{name: a, key: global, rate: 2000000000/s, burst: 1}", "limits[a].rate: must be 1/h to 1000000000/s, is 2000000000/s")
 	f("{name: a, key: global, rate: 10/s}", "limits[a].burst: is required")
-	f("{name: a, key: global, rate: -1/s, burst: 1}", `limits[a].rate: must be a rate such as 500/s, 30/m or 10/h, or 0, is "-1/s"`)
-	f("{name: a, key: global, rate: .nan, burst: 1}", `limits[a].rate: must be a rate such as 500/s, 30/m or 10/h, or 0, is ".nan"`)
+	f("{name: a, key: global, rate: -1/s, burst: 1}", `limits[a].rate: must be a rate such as 500/s, 30/m or 10/h, is "-1/s"`)
+	f("{name: a, key: global, rate: .nan, burst: 1}", `limits[a].rate: must be a rate such as 500/s, 30/m or 10/h, is ".nan"`)
+	const lane = `hotspot.lane.rate: must be a rate such as 500/s, 30/m or 10/h, or 0, is "fast"` // where 0 means something
+	if got := problemsOf(t, "hotspot: {lane: {rate: fast}}"); got != lane {
+		t.Errorf("got %q, want %q", got, lane)
+	}
 }
 
 func TestSize(t *testing.T) {

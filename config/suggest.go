@@ -12,17 +12,29 @@ func shorten(name string) string {
 
 // unknownKey is the rule for a key that does not exist, with the nearest one that does.
 func unknownKey(name string, fields []field) string {
+	return "unknown key" + perhaps(nearest(name, mapped(fields, func(f field) string { return f.key })))
+}
+
+func perhaps(meant string) string {
+	if meant == "" {
+		return ""
+	}
+	return ", perhaps " + meant + " is meant"
+}
+
+// nearest is the known name that a name was probably meant to be, "" if there is none.
+func nearest(name string, known []string) string {
 	const tooFar = 3
-	best, nearest := tooFar, ""
-	for _, f := range fields {
-		if n := distance(name, f.key); n < best {
-			best, nearest = n, f.key
+	best, found := tooFar, ""
+	for _, k := range known {
+		if n := distance(name, k); n < best {
+			best, found = n, k
 		}
 	}
-	if nearest == "" || best >= len(nearest) {
-		return "unknown key"
+	if best >= len(found) {
+		return ""
 	}
-	return "unknown key, perhaps " + nearest + " is meant"
+	return found
 }
 
 // distance is the number of bytes to insert, delete or replace between a and b (Levenshtein), for names of at most 64 bytes.
