@@ -45,7 +45,8 @@
 //	anything else                                                         →  lost
 //
 // For lost partitions one replica, the holder of their leases, looks again, raises the epochs in the database (fenced by the leases;
-// above Redis's, if that is higher, which means that the database was set back), opens the partitions, and loads the SKUs that sell:
+// above Redis's, if that is higher, which means that the database was set back; a ver that Redis has heard and the database has lost
+// means the same and makes a partition lost), opens the partitions, and loads the SKUs that sell:
 // those that it served itself, then those that changed lately, up to a bound. The rest is loaded when it is asked for. A holder that
 // was paused meanwhile fails in the database (its token) or in Redis (its epoch), so two replicas cannot undo each other.
 //

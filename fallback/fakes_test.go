@@ -347,6 +347,19 @@ func (c *fakeClient) Partition(_ context.Context, p int) (int64, string, bool, e
 	return part.epoch, part.pinned, part.ids, nil
 }
 
+func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Registers, error) {
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.mu.Unlock()
+	all := make([]stock.Registers, len(skus))
+	for i, sku := range skus {
+		f, ok := c.skus[sku]
+		all[i] = stock.Registers{SKU: sku, Base: f.Available, Rest: f.Granted, Epoch: f.Epoch, Ver: f.Ver, Loaded: ok}
+	}
+	return all, nil
+}
+
 func (c *fakeClient) OpenPartition(_ context.Context, p int, epoch int64, runID string) error {
 	if err := c.begin(); err != nil {
 		return err

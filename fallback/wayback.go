@@ -31,6 +31,7 @@ type Cache interface {
 	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
 	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
 	SetIDsLoaded(ctx context.Context, p int, epoch int64) error
+	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
 }
 
 // Worker does ops; ledger.Deducter is one. DoAll returns one error per op, when all have come back.
@@ -73,7 +74,7 @@ type WayBackConfig struct {
 	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
 	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
 	AloneSince func(time.Time) bool
-	// Served, if set, names the SKUs that this replica sold lately: they are loaded first.
+	// Served, if set, names the SKUs that this replica sold lately: they are loaded first, and the patrol compares their vers.
 	Served func() []string
 	// Log may be nil.
 	Log *zap.Logger
@@ -127,8 +128,10 @@ type WayBack struct {
 	learning sync.Mutex
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
 	suspect, unloaded []atomic.Bool
-	// Of the pass alone: where the patrol goes on, how many closes had been dropped by the last pass, and when that began.
+	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes had
+	// been dropped by the last pass, and when that began.
 	next     int
+	setBack  map[int]int64
 	dropped  int64
 	lastPass time.Time
 	// outage is when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard everything.
@@ -140,7 +143,7 @@ type WayBack struct {
 // NewWayBack makes a WayBack that knows no epoch yet; Run does the work.
 func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig) *WayBack {
 	cfg = cfg.withDefaults()
-	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker,
+	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
 		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions)}
 	none := noStates(cfg.Partitions)
 	w.states.Store(&none)

@@ -49,12 +49,15 @@ func (w *WayBack) noteDropped() {
 	}
 }
 
-// inspect finds the partitions whose Redis side cannot be trusted: loaded on another server, or with another epoch than the
-// database's. It looks into Redis only for those that a hint or the patrol names; a foreign run id needs no look.
+// inspect finds the partitions whose Redis side cannot be trusted: loaded on another server, with another epoch than the database's, or
+// with a ver that the database has lost. It looks into Redis only for those that a hint or the patrol names; a foreign run id needs no look.
 func (w *WayBack) inspect(ctx context.Context, states []stock.PartitionState, runID string) (lost []int, err error) {
 	for range min(patrol, len(states)) {
 		w.next = (w.next + 1) % len(states)
 		w.suspect[w.next].Store(true)
+		if err := w.compareVers(ctx, states[w.next]); err != nil {
+			return nil, err
+		}
 	}
 	for p, s := range states {
 		// The flag goes before the look: a hint that comes meanwhile stands.
@@ -77,6 +80,50 @@ func (w *WayBack) inspect(ctx context.Context, states []stock.PartitionState, ru
 	return lost, nil
 }
 
+// compareVers finds a database that has lost commits (failed over, restored) under an epoch that stands: Redis has heard a higher ver than
+// the database has, and would take no fact before the database has come past it. Redis is asked first, so the database is never the older
+// one otherwise. Only what this replica serves is compared: what is sold out is asked for, too.
+func (w *WayBack) compareVers(ctx context.Context, s stock.PartitionState) error {
+	skus := w.servedOf(s.P)
+	if len(skus) == 0 {
+		return nil
+	}
+	registers, err := w.cache.Registers(ctx, skus)
+	if err != nil {
+		return err
+	}
+	facts, err := w.store.Facts(ctx, skus)
+	if err != nil {
+		return err
+	}
+	heard := make(map[string]stock.Registers, len(registers))
+	for _, r := range registers {
+		heard[r.SKU] = r
+	}
+	for _, f := range facts {
+		if r := heard[f.SKU]; r.Loaded && r.Epoch == f.Epoch && r.Ver > f.Ver {
+			w.cfg.Log.Error("redis has heard more than the database has, which may have lost commits: reconcile before you trust the stock",
+				zap.Int("partition", s.P), zap.String("sku", f.SKU), zap.Int64("ver_redis", r.Ver), zap.Int64("ver_database", f.Ver))
+			w.setBack[s.P] = s.Epoch
+			return nil
+		}
+	}
+	return nil
+}
+
+// servedOf is a page of the SKUs of a partition that this replica served.
+func (w *WayBack) servedOf(p int) (skus []string) {
+	if w.cfg.Served == nil {
+		return nil
+	}
+	for _, sku := range w.cfg.Served() {
+		if stock.Partition(sku, w.cfg.Partitions) == p && len(skus) < pageSKUs {
+			skus = append(skus, sku)
+		}
+	}
+	return skus
+}
+
 // look is what Redis says about one partition.
 type look struct {
 	epoch           int64 // in Redis
@@ -88,7 +135,8 @@ func (w *WayBack) look(ctx context.Context, s stock.PartitionState, runID string
 	if err != nil {
 		return look{}, err
 	}
-	return look{epoch: epoch, idsLoaded: idsLoaded, lost: s.Epoch == 0 || s.RunID != runID || s.Epoch != epoch}, nil
+	lost := s.Epoch == 0 || s.RunID != runID || s.Epoch != epoch || s.Epoch == w.setBack[s.P]
+	return look{epoch: epoch, idsLoaded: idsLoaded, lost: lost}, nil
 }
 
 // reopen begins new epochs for the lost partitions whose leases this replica gets, and loads what sells. Another replica that is

@@ -141,6 +141,35 @@ func TestLostKeysUnderTheSameServerAreNoticedByAHint(t *testing.T) {
 	})
 }
 
+// I10: the database was failed over and has lost its last commits. The epoch stands, but Redis has heard a ver that the database will only
+// come to again after so many transactions as were lost, and a SKU that Redis takes for sold out has none.
+func TestADatabaseThatLostCommitsIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
+		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Served = func() []string { return []string{"sku-1", "sku-2"} } })
+		r.start(t)
+		eventually(t, time.Second, "redis_ok", r.RedisOK)
+		db.change("sku-1", 2)
+		kept := db.change("sku-1", 1)
+		lost := db.change("sku-1", 0)
+		p := stock.Partition("sku-1", testPartitions)
+		if stale, err := r.client.CloseNow(t.Context(), p, nil, []stock.Fact{lost}); stale || err != nil {
+			t.Fatal(stale, err)
+		}
+		time.Sleep(10 * time.Second)
+		if mine, _ := r.Epoch(p); mine != 1 {
+			t.Fatalf("epoch %d, though nothing was lost", mine)
+		}
+		db.mu.Lock()
+		db.facts["sku-1"] = kept
+		db.mu.Unlock()
+		eventually(t, 10*time.Second, "Redis has what the database has", func() bool { return redis.fact("sku-1").Available == 1 })
+		if mine, _ := r.Epoch(p); mine != 2 || db.raised[p] != 2 {
+			t.Fatalf("epoch %d, raised %d times, want a new one, once", mine, db.raised[p])
+		}
+	})
+}
+
 func TestThePatrolFindsWhatNothingHintsAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
