@@ -1,7 +1,10 @@
 package doctest
 
 import (
+	"fmt"
 	"go/ast"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -70,23 +73,80 @@ func TestControlCallsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// The README's configuration is valid, is served, and runs as it is written.
-func TestTheReadmesConfigurationIsServed(t *testing.T) {
+// minimal is the file that the README shows and that users copy.
+const minimal = "examples/minimal.yaml"
+
+// The configuration to begin with is valid, is served, and runs as it is written, with the variables that the README sets.
+func TestTheMinimalConfigurationIsServed(t *testing.T) {
 	t.Parallel()
-	examples := readPage(t, "README.md").blocks("yaml")
-	if len(examples) != 1 {
-		t.Fatalf("the README has %d blocks of YAML, want 1", len(examples))
+	readme := readPage(t, "README.md")
+	set := map[string]string{"DATABASE_URL": "postgres://shop@127.0.0.1:5432/shop?sslmode=disable", "CONTROL_TOKEN": "0123456789abcdef",
+		"SIGN_SECRET": "0123456789abcdef"}
+	lookup := func(name string) (string, bool) {
+		v, known := set[name]
+		return v, known && regexp.MustCompile(`(?m)^export .*\b`+name+`=`).MatchString(readme.text)
 	}
-	here := config.Options{
-		LookupEnv: func(string) (string, bool) { return "postgres://shop@127.0.0.1/shop", true },
-		ReadFile:  func(string) ([]byte, error) { return []byte("0123456789abcdef"), nil },
-	}
-	cfg, err := config.Parse("README.md", []byte(examples[0].text), here)
+	cfg, err := config.Load(filepath.Join(root, filepath.FromSlash(minimal)), config.Options{LookupEnv: lookup})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range append(config.Refusals(cfg), config.Warnings(cfg)...) {
 		t.Errorf("%s", p)
+	}
+	if examples := readme.blocks("yaml"); len(examples) != 1 || examples[0].text != read(t, minimal) {
+		t.Errorf("the README has %d blocks of YAML; want one, which is %s", len(examples), minimal)
+	}
+}
+
+// example.yaml is what the README calls it: valid but for its secret file, and refused by serve. When nothing of it is refused any
+// more, the README must say so.
+func TestTheTourIsRefused(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(root, "example.yaml")
+	if _, err := config.Load(name, config.Options{ReadFile: func(f string) ([]byte, error) {
+		if f == name {
+			return os.ReadFile(f)
+		}
+		return nil, os.ErrNotExist
+	}}); err == nil || !strings.Contains(err.Error(), "/run/secrets/stockgate") {
+		t.Errorf("without its secret file: %v", err)
+	}
+	cfg, err := config.Load(name, config.Options{AllowMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Refusals(cfg)) == 0 {
+		t.Error("serve refuses nothing of example.yaml; the README says that it does")
+	}
+}
+
+// The README's first commands are the lines that the demo prints.
+func TestTheReadmeShowsWhatTheDemoPrints(t *testing.T) {
+	t.Parallel()
+	printed := ""
+	ast.Inspect(code(t).files["cmd_demo.go"], func(n ast.Node) bool {
+		if e, ok := n.(ast.Expr); ok {
+			if s, ok := literal(e); ok && strings.Contains(s, "curl") {
+				at := config.DemoDefaults()
+				printed = fmt.Sprintf(s, config.DemoStock, config.DemoSKU, at.Listen, at.Control, at.Orders)
+			}
+		}
+		return true
+	})
+	commands := regexp.MustCompile(`(?m)curl .*$`).FindAllString(printed, -1)
+	if len(commands) < 3 {
+		t.Fatalf("found only %d commands in what the demo prints: %q", len(commands), printed)
+	}
+	shown := map[string]bool{}
+	for _, b := range readPage(t, "README.md").blocks("sh") {
+		for line := range strings.Lines(b.text) {
+			shown[strings.TrimSpace(line)] = true
+		}
+	}
+	for _, c := range commands {
+		if !shown[c] {
+			t.Errorf("the README does not show what the demo prints: %s", c)
+		}
 	}
 }
 
