@@ -70,7 +70,7 @@ type Route struct {
 type Match struct {
 	// Methods. None named: all, or POST if the route is guarded.
 	Methods []string `yaml:"methods" range:"0..16"`
-	// Path in normal form, or all below one: /orders, /shop/*, /*.
+	// Path in normal form, or all below one: /orders, /shop/*, /*. A guarded /shop/* has /shop too.
 	Path string `yaml:"path" required:"true" range:"1..2048"`
 }
 

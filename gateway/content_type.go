@@ -48,7 +48,7 @@ func wrongMedia(contentType []byte, allowed string) *problem {
 	return &problem{code: stock.CodeUnsupportedEncoded, field: "Content-Type", detail: "Content-Type is " + shown(contentType) + ", " + allowed}
 }
 
-// readMedia reads a Content-Type. charset is nil without one; two of them are none that is known.
+// readMedia reads a Content-Type. charset is nil without one. Two of them, or an empty one, make a type that is not known.
 func readMedia(contentType []byte, found bool) (said media, charset []byte) {
 	mediaType, parameters, _ := bytes.Cut(contentType, []byte{';'})
 	for len(parameters) > 0 {
@@ -58,10 +58,11 @@ func readMedia(contentType []byte, found bool) (said media, charset []byte) {
 		if !named(bytes.Trim(name, " \t"), "charset") {
 			continue
 		}
-		if charset != nil {
+		text = bytes.Trim(text, " \t\"'")
+		if charset != nil || len(text) == 0 {
 			return mediaOther, charset
 		}
-		charset = append([]byte{}, bytes.Trim(text, " \t\"'")...)
+		charset = text
 	}
 	return mediaOf(bytes.Trim(mediaType, " \t"), found), charset
 }

@@ -36,12 +36,12 @@ func serve(t *testing.T, cfg Config, handler http.HandlerFunc) *Client {
 
 // answerTo is the least that the server of a path answers.
 func answerTo(path string) string {
-	switch {
-	case path == "/v1/status":
+	switch path {
+	case "/v1/status":
 		return `{"phase":"ready"}`
-	case path == "/v1/stock":
+	case "/v1/stock":
 		return `{"skus":[]}`
-	case path == "/v1/stock/import":
+	case "/v1/stock/import":
 		return `{"skus":1}`
 	}
 	return `{"sku":"a","reservation":"1"}`
