@@ -226,7 +226,7 @@ func (f *clientFlags) importCommand() *cobra.Command {
 					showBadLines(cmd.ErrOrStderr(), err)
 					return toRepeat(op, err)
 				}
-				return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintf(w, "%d SKUs set\n", done.SKUs) })
+				return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintln(w, counted(done.SKUs, "SKU"), "set") })
 			})
 		},
 	}
