@@ -22,6 +22,7 @@ type fakeDB struct {
 	rows    []stock.RecentRow
 	sweeps  map[stock.ID]*stock.Row // rows that a sweep finds
 	ops     []*stock.Op
+	locked  string // a SKU whose stock row somebody else keeps locked
 }
 
 type fakeLease struct {
@@ -212,9 +213,13 @@ func (db *fakeDB) Recent(_ context.Context, since time.Time, after stock.Cursor,
 }
 
 // DoAll makes the fake a worker: loads raise the ver, sweeps find what sweeps says.
-func (db *fakeDB) DoAll(_ context.Context, ops []*stock.Op) []error {
+func (db *fakeDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
 	errs := make([]error, len(ops))
 	for i, op := range ops {
+		if db.locked != "" && slices.Contains(op.SKUs(nil), db.locked) {
+			defer func() { errs[i] = patience(ctx, op) }()
+			continue
+		}
 		if errs[i] = db.begin(); errs[i] != nil {
 			continue
 		}
@@ -237,6 +242,17 @@ func (db *fakeDB) DoAll(_ context.Context, ops []*stock.Op) []error {
 		db.mu.Unlock()
 	}
 	return errs
+}
+
+// patience is what becomes of an op whose SKU stays locked.
+func patience(ctx context.Context, op *stock.Op) error {
+	if !op.Deadline.IsZero() {
+		var cancel func()
+		ctx, cancel = context.WithDeadlineCause(ctx, op.Deadline, &stock.LimitError{Code: stock.CodeQueueTimeout})
+		defer cancel()
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // fakeRedis is one server; fakeClient is a replica's way to it.
@@ -393,7 +409,10 @@ func (c *fakeClient) Load(_ context.Context, p int, facts []stock.Fact) (bool, e
 	return false, nil
 }
 
-func (c *fakeClient) CloseNow(_ context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
+func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("%w: %w", stock.ErrNotExecuted, ctx.Err())
+	}
 	if stale, err := c.stale(p); stale || err != nil {
 		return stale, err
 	}

@@ -2,7 +2,9 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -20,17 +22,36 @@ type loading struct {
 	partitions int
 }
 
-// loadPage loads SKUs into Redis, and gives how many. Unknown SKUs are left out.
+const (
+	// jobPatience is how long an op of a job waits for its turn and for a stock row that somebody else keeps locked. One such row must
+	// not keep the rest of a page: what is given up is done in a later pass, or when it is asked for.
+	jobPatience = 2 * time.Second
+	// jobTimeout bounds a page of ops that may have been done and are repeated.
+	jobTimeout = 30 * time.Second
+)
+
+// doAll is worker.DoAll within jobTimeout. What is told to Redis afterwards is not bound by it.
+func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+	defer cancel()
+	return worker.DoAll(ctx, ops)
+}
+
+// loadPage loads SKUs into Redis, and gives how many. Left out are unknown SKUs, and those that no transaction came by within
+// jobPatience: they are loaded when they are asked for.
 //
 // Between the transaction that gives a fact and the load, another one may commit whose own fact finds no key yet. So the facts are
 // read once more after the load; from then on nothing is missed.
 func loadPage(ctx context.Context, l loading, skus []string) (n int, err error) {
 	ops := make([]*stock.Op, len(skus))
 	for i, sku := range skus {
-		ops[i] = &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, SKU: sku, Actor: "load"}
+		ops[i] = &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, Deadline: time.Now().Add(jobPatience), SKU: sku, Actor: "load"}
 	}
 	var facts []stock.Fact
-	for i, err := range l.worker.DoAll(ctx, ops) {
+	for i, err := range doAll(ctx, l.worker, ops) {
+		if limit := (*stock.LimitError)(nil); errors.As(err, &limit) {
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}

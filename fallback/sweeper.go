@@ -114,15 +114,13 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 	}
 	ops := make([]*stock.Op, len(entries))
 	for i := range entries {
-		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &entries[i].Reservation, Reason: "swept",
-			Actor: sweeperLease}
+		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Deadline: time.Now().Add(jobPatience),
+			Reservation: &entries[i].Reservation, Reason: "swept", Actor: sweeperLease}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	var failed error
 	var closings []stock.Closing
 	var facts []stock.Fact
-	for i, err := range s.worker.DoAll(ctx, ops) {
+	for i, err := range doAll(ctx, s.worker, ops) {
 		if err != nil {
 			s.stats.failed.Add(1)
 			failed = err

@@ -102,3 +102,29 @@ func TestSweepTriesAgainWhatTheDatabaseDidNotDecide(t *testing.T) {
 		eventually(t, 3*time.Second, "swept", func() bool { return s.Stats().Lost == 1 })
 	})
 }
+
+// I3: somebody keeps a stock row locked for minutes. The open entries of other SKUs of its partition end all the same, and soon.
+func TestALockedSKUDoesNotKeepTheSweeper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions), newFakeRedis("one")
+		db.locked = "locked"
+		for p := range testPartitions {
+			redis.parts[p] = fakePart{epoch: 1, pinned: "one"}
+			for i, sku := range []string{"locked", "free"} {
+				redis.open[p] = append(redis.open[p], stock.OpenEntry{Reservation: stock.Reservation{ID: stock.ID{byte(p), byte(i)}, Try: 1,
+					Lines: []stock.Line{{SKU: sku, Qty: 1}}}})
+			}
+		}
+		startSweeper(t, db, redis)
+		eventually(t, testPartitions*3*time.Second, "all but the locked ones are swept", func() bool {
+			redis.mu.Lock()
+			defer redis.mu.Unlock()
+			for _, open := range redis.open {
+				if len(open) != 1 || open[0].Lines[0].SKU != "locked" {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}

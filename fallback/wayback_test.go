@@ -170,6 +170,21 @@ func TestADatabaseThatLostCommitsIsBelieved(t *testing.T) {
 	})
 }
 
+// A stock row that somebody keeps locked cannot be loaded. That keeps neither the others from being loaded nor Redis from hearing what it
+// missed.
+func TestALockedSKUDoesNotKeepTheWayBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, skuNames(600)...), newFakeRedis("one")
+		db.locked = "sku-7"
+		r := newReplica("a", db, redis, nil)
+		r.start(t)
+		eventually(t, 10*time.Second, "redis_ok", r.RedisOK)
+		if n := redis.loaded(); n != 599 {
+			t.Fatalf("%d SKUs are loaded, want all but one of 600", n)
+		}
+	})
+}
+
 func TestThePatrolFindsWhatNothingHintsAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
