@@ -30,10 +30,14 @@ const (
 	jobTimeout = 30 * time.Second
 )
 
-// doAll is worker.DoAll within jobTimeout. What is told to Redis afterwards is not bound by it.
+// doAll is worker.DoAll for a page of ops of a job. What is told to Redis afterwards is not bound by jobTimeout.
 func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
 	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
+	late := time.Now().Add(jobPatience)
+	for _, op := range ops {
+		op.Deadline = late
+	}
 	return worker.DoAll(ctx, ops)
 }
 
@@ -45,7 +49,7 @@ func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
 func loadPage(ctx context.Context, l loading, skus []string) (n int, err error) {
 	ops := make([]*stock.Op, len(skus))
 	for i, sku := range skus {
-		ops[i] = &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, Deadline: time.Now().Add(jobPatience), SKU: sku, Actor: "load"}
+		ops[i] = &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, SKU: sku, Actor: "load"}
 	}
 	var facts []stock.Fact
 	for i, err := range doAll(ctx, l.worker, ops) {

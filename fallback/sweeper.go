@@ -114,8 +114,8 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 	}
 	ops := make([]*stock.Op, len(entries))
 	for i := range entries {
-		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Deadline: time.Now().Add(jobPatience),
-			Reservation: &entries[i].Reservation, Reason: "swept", Actor: sweeperLease}
+		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &entries[i].Reservation, Reason: "swept",
+			Actor: sweeperLease}
 	}
 	var failed error
 	var closings []stock.Closing

@@ -124,9 +124,7 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed 
 		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
 			Reason: "expired"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	for i, err := range e.worker.DoAll(ctx, ops) {
+	for i, err := range doAll(ctx, e.worker, ops) {
 		switch {
 		case err != nil:
 			failed = err

@@ -31,6 +31,25 @@ type Worker interface {
 	DoAll(ctx context.Context, ops []*stock.Op) []error
 }
 
+const (
+	// jobPatience is how long an op of a job waits for its turn and for a stock row that somebody else keeps locked. One such row must
+	// not keep the rest of a page: what is given up is done in a later pass.
+	jobPatience = 2 * time.Second
+	// jobTimeout bounds a page of ops that may have been done and are repeated.
+	jobTimeout = 30 * time.Second
+)
+
+// doAll is worker.DoAll for a page of ops of a job. What is told to Redis afterwards is not bound by jobTimeout.
+func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
+	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
+	defer cancel()
+	late := time.Now().Add(jobPatience)
+	for _, op := range ops {
+		op.Deadline = late
+	}
+	return worker.DoAll(ctx, ops)
+}
+
 // TailerConfig sets a Tailer. Zero values mean the defaults, where one is named.
 type TailerConfig struct {
 	// Partitions is P.
@@ -301,11 +320,9 @@ func (t *Tailer) sync(ctx context.Context, skus []string) error {
 	for i, sku := range skus {
 		ops[i] = &stock.Op{Kind: stock.OpSync, Class: stock.ClassPrededuct, SKU: sku}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
 	var facts []stock.Fact
 	var failed error
-	for i, err := range t.worker.DoAll(ctx, ops) {
+	for i, err := range doAll(ctx, t.worker, ops) {
 		if err != nil {
 			failed = err
 			continue

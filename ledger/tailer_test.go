@@ -27,6 +27,7 @@ type loopDB struct {
 	leases  map[string]string
 	down    bool
 	verdict func(*stock.Op)
+	locked  func(*stock.Op) bool // its stock row is locked by somebody else for good
 }
 
 func (db *loopDB) change(sku string, ver int64) {
@@ -116,14 +117,30 @@ func (db *loopDB) AcquireLeases(_ context.Context, holder string, names []string
 	return []stock.Lease{{Name: names[0], Token: 1}}, nil
 }
 
-func (db *loopDB) DoAll(_ context.Context, ops []*stock.Op) []error {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	for _, op := range ops {
+func (db *loopDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
+	errs := make([]error, len(ops))
+	for i, op := range ops {
+		if db.locked != nil && db.locked(op) {
+			defer func() { errs[i] = patience(ctx, op) }()
+			continue
+		}
+		db.mu.Lock()
 		db.ops = append(db.ops, op)
 		db.verdict(op)
+		db.mu.Unlock()
 	}
-	return make([]error, len(ops))
+	return errs
+}
+
+// patience is what becomes of an op whose stock row stays locked.
+func patience(ctx context.Context, op *stock.Op) error {
+	if !op.Deadline.IsZero() {
+		var cancel func()
+		ctx, cancel = context.WithDeadlineCause(ctx, op.Deadline, stock.ErrLate)
+		defer cancel()
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // ears is the Redis that hears facts and closings.
@@ -135,9 +152,12 @@ type ears struct {
 	deaf     func(p int) (stale bool, err error)
 }
 
-func (e *ears) CloseNow(_ context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
+func (e *ears) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
 	if e.deaf != nil {
 		if stale, err := e.deaf(p); stale || err != nil {
 			return stale, err
@@ -357,6 +377,37 @@ func TestForeignWritesToQuietSKUsAreTakenIn(t *testing.T) {
 			if len(db.drifted) > 0 {
 				t.Fatalf("%v were not noticed", db.drifted)
 			}
+		}
+	})
+}
+
+// I3, I10: somebody keeps a stock row locked. What belongs to other rows is done and told all the same, and soon.
+func TestALockedRowKeepsNoOtherBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, e := &loopDB{}, &ears{}
+		db.locked = func(op *stock.Op) bool { return op.SKU == "locked" || op.ID == stock.ID{1} }
+		db.verdict = func(op *stock.Op) {
+			row := &stock.Row{Reservation: stock.Reservation{ID: op.ID}, State: stock.StateReleased}
+			op.Result = stock.Result{Verdict: stock.VerdictDone, Row: row, Facts: []stock.Fact{{SKU: "free", Epoch: 1, Ver: 9}}}
+			db.expired = slices.DeleteFunc(db.expired, func(r stock.ExpiredRow) bool { return r.ID == op.ID })
+		}
+		served := NewServed(0)
+		served.Touch("locked")
+		served.Touch("free")
+		db.drifted = []string{"locked", "free"}
+		for i := range byte(2) {
+			db.expired = append(db.expired, stock.ExpiredRow{ID: stock.ID{i + 1}, Route: "orders", ExpiresAt: time.Now()})
+		}
+		x := NewExpirer(db, db, e, ExpirerConfig{Holder: "a", Partitions: 8, Routes: []string{"orders"}})
+		runLoop(t, x.Run)
+		after(4 * time.Second)
+		if x.Count() != 1 || e.times("free", 9) != 1 {
+			t.Fatalf("%d expired, told %d times, want 1 and 1", x.Count(), e.times("free", 9))
+		}
+		runLoop(t, newTailer(db, e, func(c *TailerConfig) { c.Served = served }).Run)
+		after(4 * time.Second)
+		if e.times("free", 9) < 2 {
+			t.Fatal("what was taken in was not told")
 		}
 	})
 }
