@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
@@ -130,13 +132,13 @@ func (u *auditor) keep(snap *stock.Snapshot, checked, tooLarge int) {
 	}
 	var verdicts []api.Invariant
 	for n := 1; n <= stock.InvariantsCount; n++ {
-		v := api.Invariant{Name: fmt.Sprintf("I%d", n), Title: stock.InvariantName(n), State: api.InvariantUnchecked, CheckedAt: snap.At}
+		v := api.Invariant{Name: fmt.Sprintf("I%d", n), Title: stock.InvariantName(n), State: api.InvariantUnchecked}
 		if clauses[n] > 0 {
-			v.State = api.InvariantHolds
+			v.State, v.CheckedAt = api.InvariantHolds, snap.At
 		}
 		if broken := found[n]; len(broken) > 0 {
 			v.State, v.Violations, v.Detail = api.InvariantBroken, len(broken), broken[0].String()
-			u.a.log.Error("invariant broken: " + broken[0].String())
+			u.a.log.Error("invariant broken", zap.Stringer("violation", broken[0]), zap.Int("violations", len(broken)))
 		}
 		verdicts = append(verdicts, v)
 	}

@@ -14,19 +14,22 @@ import (
 // newValidateCommand is `stockgate validate`: what is wrong with a configuration file, all of it, without starting anything.
 func newValidateCommand() *cobra.Command {
 	var file string
-	var asJSON, allowMissing bool
+	var asJSON, references bool
 	cmd := &cobra.Command{
 		Use:   "validate --config FILE",
 		Short: "Say everything that is wrong with a configuration file",
 		Long: `Say everything that is wrong with a configuration file, one line each: file:line: key: message.
 
 Warnings tell what runs in another way than it is written, refusals what serve does not start with, because this version lacks it.
-The exit status is 1 if there are problems; warnings and refusals do not change it.`,
-		Example:      "  stockgate validate --config stockgate.yaml\n  stockgate validate --config stockgate.yaml --allow-missing --json",
+The exit status is 1 if there are problems; warnings and refusals do not change it.
+
+A file is often checked away from its secrets, so a variable or a file that a value refers to and that is not there is a warning. Where
+serve will run, --references makes it the problem that it is for serve.`,
+		Example:      "  stockgate validate --config stockgate.yaml --json\n  stockgate validate --config /etc/stockgate/config.yaml --references",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := validateFile(file, config.Options{AllowMissing: allowMissing})
+			report, err := validateFile(file, config.Options{AllowMissing: !references})
 			if err != nil {
 				return err
 			}
@@ -38,8 +41,7 @@ The exit status is 1 if there are problems; warnings and refusals do not change 
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&allowMissing, "allow-missing", false,
-		"let variables and files that are not there pass as warnings, to check a file away from its secrets")
+	cmd.Flags().BoolVar(&references, "references", false, "variables and files that values refer to must be there, as for serve")
 	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
 	return cmd
 }

@@ -50,10 +50,10 @@ func TestValidate(t *testing.T) {
 		"F:1: redis.pool_size: must be 1 to 10000, is 0\nF:2: log.levels: unknown key, perhaps level is meant\n", false)
 	f("a: [", "F:1: is not valid YAML: did not find expected node content\n", false)
 	f(validFile+"control: {token: '${STOCKGATE_TEST_NEVER_SET}'}\n",
-		"F:3: control.token: variable STOCKGATE_TEST_NEVER_SET is not set\n", false)
+		"F:3: control.token: variable STOCKGATE_TEST_NEVER_SET is not set\n", false, "--references")
 	f(validFile+"control: {token: '${STOCKGATE_TEST_NEVER_SET}'}\n",
 		"F:3: warning: control.token: variable STOCKGATE_TEST_NEVER_SET is not set, the key was not checked\n"+
-			"F is valid: 1 warning, 0 refusals\n", true, "--allow-missing")
+			"F is valid: 1 warning, 0 refusals\n", true)
 }
 
 func TestValidateJSON(t *testing.T) {
@@ -98,7 +98,7 @@ func TestValidateExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := runValidate(t, string(text), "--allow-missing")
+	out, err := runValidate(t, string(text))
 	if err != nil || !strings.Contains(out, "F:96: serve refuses: routes[checkout].admit.lines: carts are not built yet") {
 		t.Errorf("error %v, got\n%s", err, out)
 	}
