@@ -67,7 +67,8 @@ type WayBackConfig struct {
 	// Now is the database's clock, as far as known; zero: not yet, before the first heartbeat. Needed; must
 	// not block.
 	Now func() time.Time
-	// Check, if set, is asked before partitions are opened in a Redis whose contents are new: does it belong to this deployment?
+	// Check, if set, is asked before partitions are opened in a Redis whose contents are new, and once a day: does it belong to this
+	// deployment? It renews the mark that says so.
 	Check func(ctx context.Context) error
 	// Dropped, if set, counts closes that were given up: Redis has not heard of them.
 	Dropped func() int64
@@ -129,11 +130,12 @@ type WayBack struct {
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
 	suspect, unloaded []atomic.Bool
 	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes had
-	// been dropped by the last pass, and when that began.
+	// been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
 	setBack  map[int]int64
 	dropped  int64
 	lastPass time.Time
+	checked  time.Time
 	// outage is when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard everything.
 	outage atomic.Pointer[time.Time]
 

@@ -33,7 +33,22 @@ func (w *WayBack) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.catchUp(ctx)
+	if err := w.catchUp(ctx); err != nil {
+		return err
+	}
+	return w.checkDaily(ctx)
+}
+
+// checkDaily renews what says whose Redis this is, long before it would go by itself.
+func (w *WayBack) checkDaily(ctx context.Context) error {
+	if w.cfg.Check == nil || time.Since(w.checked) < 24*time.Hour {
+		return nil
+	}
+	err := w.cfg.Check(ctx)
+	if err == nil {
+		w.checked = time.Now()
+	}
+	return err
 }
 
 // noteDropped takes closes that were given up since the last pass for a short outage.

@@ -185,6 +185,26 @@ func TestALockedSKUDoesNotKeepTheWayBack(t *testing.T) {
 	})
 }
 
+// What says whose Redis it is has a TTL like every key. A gateway that runs for longer renews it, or another deployment could take the
+// Redis that is in use.
+func TestTheOwnersMarkIsRenewedDaily(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions), newFakeRedis("one")
+		var checks atomic.Int64
+		r := newReplica("a", db, redis, func(c *WayBackConfig) {
+			c.Every = time.Minute
+			c.Check = func(context.Context) error { checks.Add(1); return nil }
+		})
+		r.start(t)
+		time.Sleep(time.Hour)
+		begun := checks.Load()
+		time.Sleep(72 * time.Hour)
+		if n := checks.Load() - begun; n < 2 || n > 4 {
+			t.Fatalf("renewed %d times in three days", n)
+		}
+	})
+}
+
 func TestThePatrolFindsWhatNothingHintsAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
