@@ -26,7 +26,8 @@ shows every kind of entry in use, also those that this version's serve refuses.
 
 - **Durations** are written 250ms, 2s, 15m, 1h30m, 90d. **Rates** are written 500/s, 30/m, 10/h. **Sizes** are written 512B, 64KiB, 2MiB, 1GiB.
 - **References**: any value may hold ` + "`${NAME}`" + ` (an environment variable) or ` + "`${file:/path}`" + ` (a file's text; one newline at its end is cut). Quote it:
-  ` + "`\"${NAME}\"`" + `. Write ` + "`$${`" + ` for ` + "`${`" + ` itself. A variable or file that is not there is a problem. What a reference held is never printed.
+  ` + "`\"${NAME}\"`" + `. Write ` + "`$${`" + ` for ` + "`${`" + ` itself. One that is not there stops serve; validate warns of it, or with
+  ` + "`--references`" + ` calls it a problem. What a reference held is never printed.
 - **Absent**: an absent value has its default; absent lists and maps are empty. A section without keys is absent; a value without text is a
   problem. Unknown keys and keys that stand twice are problems.
 - **Rates of 0**: in ` + "`hotspot`" + ` no limit by rate. Elsewhere they are refused: a rate of 0 would let nobody pass.
