@@ -47,7 +47,7 @@ func startStub(t *testing.T, change func(*stubGateway)) *stubGateway {
 	control.HandleFunc("GET /v1/stock/{sku}", g.get)
 	control.HandleFunc("GET /v1/stock", g.list)
 	control.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(api.Status{Queues: []api.Queue{{Name: "fallback.queue.total", Depth: 0, Limit: 20000}}})
+		_ = json.NewEncoder(w).Encode(api.Status{Phase: "ready", Queues: []api.Queue{{Name: "fallback.queue.total", Depth: 0, Limit: 20000}}})
 	})
 	for s, h := range map[**httptest.Server]http.Handler{&g.public: public, &g.control: control, &g.backend: g.orders} {
 		*s = httptest.NewServer(h)

@@ -356,3 +356,16 @@ func TestOnlySKUsThatAreSoldAreWatched(t *testing.T) {
 	f("sold without Redis", stock.CacheStale, stock.VerdictDone, 1)
 	f("sold out", stock.CacheSoldOut, stock.VerdictDone, 1)
 }
+
+// I7: look-ups that wait are bounded, and the refusal names the bound.
+func TestLookUpsAreBounded(t *testing.T) {
+	b := setup(t, func(c *Config) { c.FindMax = 0 })
+	b.cache.reserve = func(_ int, r *stock.Reservation) (stock.CacheReply, error) {
+		return stock.CacheReply{Code: stock.CacheDuplicate, KnownFingerprint: r.Fingerprint}, nil
+	}
+	d := b.admit("k")
+	wantRefusal(t, d, stock.CodeQueueFull, SourceRedis)
+	if d.Refusal.Limit != "fallback.queue.total" {
+		t.Errorf("refusal = %+v", d.Refusal)
+	}
+}

@@ -28,7 +28,9 @@ type Config struct {
 	BookWait  time.Duration // how long Book waits for the commit before it goes on behind
 	// PendingMax bounds the bookings and undoings that wait for the database; at the bound nothing new is admitted.
 	PendingMax int
-	LoadRate   float64 // SKUs loaded on demand per second
+	// FindMax bounds the look-ups of rows that wait for the database (fallback.queue.total).
+	FindMax  int
+	LoadRate float64 // SKUs loaded on demand per second
 }
 
 // Admitter decides about wishes and books outcomes. It is safe for concurrent use.
@@ -65,7 +67,7 @@ type Parts struct {
 // New makes an Admitter. Stop it with Drain.
 func New(cfg Config, parts Parts) *Admitter {
 	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, served: parts.Served, log: parts.Log,
-		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows)}
+		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
 	if a.served == nil {
 		a.served = func(string) {}
 	}

@@ -3,7 +3,7 @@ package admission
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,7 +19,7 @@ func (a *Admitter) duplicate(ctx context.Context, r *wanted, reply stock.CacheRe
 	defer cancel()
 	row, err := a.finder.find(ctx, r.ID)
 	if err != nil {
-		return refuse(SourceRedis, &Refusal{Code: stock.CodeUnavailable})
+		return refuse(SourceRedis, refuseErr(err))
 	}
 	if row == nil && reply.KnownOpen {
 		return a.inFlight(&r.Reservation, SourceRedis)
@@ -81,7 +81,8 @@ const findBatch = 256
 
 // finder looks rows up, many ids in one query: what is asked for while a query runs goes into the next one.
 type finder struct {
-	rows Rows
+	rows  Rows
+	limit int // look-ups that wait
 
 	mu      sync.Mutex
 	waiting []*lookup
@@ -95,20 +96,15 @@ type lookup struct {
 	done chan struct{}
 }
 
-func newFinder(rows Rows) *finder { return &finder{rows: rows} }
-
-// errFindFull: more look-ups wait than findWaitingMax.
-var errFindFull = errors.New("too many look-ups of reservations wait for the database")
-
-const findWaitingMax = 65_536
+func newFinder(rows Rows, limit int) *finder { return &finder{rows: rows, limit: limit} }
 
 // find gives the row of an id, nil if there is none. It blocks until the query has answered or ctx ends.
 func (f *finder) find(ctx context.Context, id stock.ID) (*stock.Row, error) {
 	l := &lookup{id: id, done: make(chan struct{})}
 	f.mu.Lock()
-	if len(f.waiting) >= findWaitingMax {
+	if len(f.waiting) >= f.limit {
 		f.mu.Unlock()
-		return nil, errFindFull
+		return nil, &stock.LimitError{Code: stock.CodeQueueFull, Limit: "fallback.queue.total", Value: strconv.Itoa(f.limit)}
 	}
 	f.waiting = append(f.waiting, l)
 	if !f.running {

@@ -127,7 +127,7 @@ func setup(t *testing.T, change func(*Config)) *bench {
 	b := &bench{cache: &fakeCache{reserve: reply(stock.CacheWon)}, ledger: &fakeLedger{do: verdict(stock.VerdictDone, 5)},
 		rows: fakeRows{}, stale: make(chan int, 1)}
 	cfg := Config{Deployment: "d", Gateway: "g", Partitions: 4, ForwardWithin: 2 * time.Second, QueueWait: time.Second,
-		Transaction: time.Second, BookWait: 10 * time.Second, PendingMax: 10, LoadRate: 1000,
+		Transaction: time.Second, BookWait: 10 * time.Second, PendingMax: 10, FindMax: 1000, LoadRate: 1000,
 		StockWait: func(string) (time.Duration, string) { return 10 * time.Second, "hotspot.shared.max_wait" }}
 	if change != nil {
 		change(&cfg)
