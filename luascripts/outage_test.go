@@ -90,8 +90,8 @@ func established(t *testing.T, addr string) (n int) {
 	return n
 }
 
+// Not parallel: it counts the process's goroutines.
 func TestC019_PoolIsBoundedAndHeals(t *testing.T) {
-	t.Parallel()
 	const pool, partitions, callers = 6, 16, 100
 	r, proxy := proxied(t, Config{Timeout: 100 * time.Millisecond, PoolSize: pool, Partitions: partitions}, nil)
 	r.patiently(func() error { return r.openAll(1) })
