@@ -15,6 +15,10 @@ import (
 //
 // Neither goes to the backend: it gets the target as it came, byte for byte. A path whose folded form is guarded but that is not
 // spelled as the route spells it is refused.
+//
+// A path with dot segments has more readings still: a backend may resolve all of them, only those that are not escaped, or none. Each
+// reading only leaves segments out. So such a path is refused if the segments of a guarded path stand in it in their order, whatever
+// stands between them.
 
 const decodeRounds = 4 // deeper nesting of percent signs is left as it is
 
@@ -28,6 +32,13 @@ func appendNormal(dst, path []byte) []byte {
 // appendFolded appends the folded form of path.
 func appendFolded(dst, path []byte) []byte {
 	start := len(dst)
+	dst = appendLoose(dst, path)
+	return dst[:start+len(cleanSegments(dst[start:]))]
+}
+
+// appendLoose appends the folded form of path with its dot segments and empty segments as they are.
+func appendLoose(dst, path []byte) []byte {
+	start := len(dst)
 	dst = append(dst, path...)
 	for range decodeRounds {
 		out := appendDecoded(dst[start:start], dst[start:]) // decoding in place only ever shortens
@@ -36,8 +47,37 @@ func appendFolded(dst, path []byte) []byte {
 		}
 		dst = dst[:start+len(out)]
 	}
-	p := foldBytes(dst[start:])
-	return dst[:start+len(cleanSegments(p))]
+	return dst[:start+len(foldBytes(dst[start:]))]
+}
+
+// mayTwist reports whether a path may have dot segments in some reading. It is quick and errs towards yes.
+func mayTwist(path []byte) bool {
+	return bytes.Contains(path, []byte("/.")) || bytes.IndexByte(path, '%') >= 0 || bytes.IndexByte(path, '\\') >= 0 || bytes.IndexByte(path, ';') >= 0
+}
+
+// segmentsOf splits a loose path. dots: there are dot segments, which are left out like the empty ones.
+func segmentsOf(loose []byte) (segments [][]byte, dots bool) {
+	for segment := range bytes.SplitSeq(loose, []byte("/")) {
+		switch string(segment) {
+		case "":
+		case ".", "..":
+			dots = true
+		default:
+			segments = append(segments, segment)
+		}
+	}
+	return segments, dots
+}
+
+// within reports whether the segments of p stand among those of a path, in their order.
+func (p *pattern) within(segments [][]byte) bool {
+	own, _ := segmentsOf(p.folded)
+	for _, segment := range segments {
+		if len(own) > 0 && bytes.Equal(own[0], segment) {
+			own = own[1:]
+		}
+	}
+	return len(own) == 0
 }
 
 // appendDecoded decodes each %XX once; what is no valid escape stays.
@@ -75,12 +115,17 @@ func hexDigit(c byte) (byte, bool) {
 	return 0, false
 }
 
-// foldBytes lowers ASCII letters, turns backslashes into slashes, drops ;parameters and white space, and cuts at NUL, in place.
+// foldBytes lowers ASCII letters and the two others that fold to one (ſ and the Kelvin sign, by Unicode's simple case folding), turns backslashes into slashes, drops ;parameters and white space, and cuts at NUL, in place.
 func foldBytes(p []byte) []byte {
 	out := p[:0]
 	inParameters := false
-	for _, c := range p {
+	for i := 0; i < len(p); i++ {
+		c := p[i]
 		switch {
+		case c == 0xC5 && i+1 < len(p) && p[i+1] == 0xBF:
+			c, i = 's', i+1
+		case c == 0xE2 && i+2 < len(p) && p[i+1] == 0x84 && p[i+2] == 0xAA:
+			c, i = 'k', i+2
 		case c == 0:
 			return out
 		case c == '\\' || c == '/':

@@ -170,3 +170,28 @@ func FuzzFoldedIsStable(f *testing.F) {
 		}
 	})
 }
+
+// A backend may resolve dot segments, only the plain ones, or none of them: none of these may reach it unguarded.
+func TestDotSegmentsLeadNowhereNearAGuard(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), func(c *Config, _ *Parts) {
+		guarded := c.Routes[0]
+		guarded.Name, guarded.Path = "checkout", "/shop/checkout/*"
+		c.Routes = append([]Route{guarded}, c.Routes...)
+		c.Routes = append(c.Routes, Route{Name: "everything", Path: "/*", Upstream: "orders"})
+	})
+	for _, target := range []string{"/shop/checkout/%2e%2e/x", "/shop/checkout/%2e%2e", "/shop/checkout/.%2e/x", "/shop/checkout/..%2fx",
+		"/shop/checkout/%2e%2e%2fx", "/shop/checkout/a/%2e%2e/%2e%2e/x", "/shop/checkout/..%5cx", "/shop/checkout/..;/x", "/shop/checkout/../x",
+		"/shop/x/../checkout/%2e%2e/%2e%2e/y", "/SHOP/chec%E2%84%AAout/../x", "/orders/../x", "/order%C5%BF/%252e%252e/x", "/order%C5%BF"} {
+		g.do("POST "+target+" HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").wants(t, 400, stock.CodeBadRequest)
+	}
+	if got := b.requests(); len(got) > 0 {
+		t.Errorf("the backend got %q", got[0].head)
+	}
+	for _, target := range []string{"/a/../b", "/checkout/./x", "/%2e%2e/assets/app.js", "/checkout/../shop"} {
+		if got := g.do("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n"); got.StatusCode != 201 {
+			t.Errorf("%s has nothing to do with an order: %d %s", target, got.StatusCode, got.body)
+		}
+	}
+}

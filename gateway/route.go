@@ -42,12 +42,15 @@ type table struct{ routes []*route }
 
 // match finds the first route for a method and path. A guarded path binds every later route:
 //
-//   - spelled in another way than its route spells it: 400;
+//   - spelled in another way than its route spells it: 400, also if only some resolution of its dot segments leads there;
 //   - another method on it: 405, unless a later route names that method. A route for all methods does not count: it was written for
 //     the rest of the shop and must not open a side door to the orders.
 //
 // A plain route before the guarded one takes only what is no order in any reading: not /static/..;/orders under /static/*.
 func (t *table) match(method []byte, path, normal, folded []byte) (*route, *problem) {
+	if g := t.twisted(path); g != nil {
+		return nil, otherSpelling(g, path)
+	}
 	blocked := false
 	for _, r := range t.routes {
 		if r.guarded() {
@@ -74,6 +77,23 @@ func (t *table) match(method []byte, path, normal, folded []byte) (*route, *prob
 		return nil, &problem{code: stock.CodeMethodNotAllowed, allow: t.allowed(normal, folded)}
 	}
 	return nil, &problem{code: stock.CodeNoRoute}
+}
+
+// twisted is the guarded route that a path with dot segments could lead to in some reading; nil: there is none.
+func (t *table) twisted(path []byte) *route {
+	if !mayTwist(path) {
+		return nil
+	}
+	segments, dots := segmentsOf(appendLoose(nil, path))
+	if !dots {
+		return nil
+	}
+	for _, r := range t.routes {
+		if r.guarded() && r.pattern.within(segments) {
+			return r
+		}
+	}
+	return nil
 }
 
 // disguised is the guarded route for which some backend could take a path that seems to be a plain route's; nil: there is none.
