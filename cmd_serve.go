@@ -84,7 +84,7 @@ func newLogger(cfg config.Log) (*zap.Logger, error) {
 		return nil, fmt.Errorf("log.level: %w", err)
 	}
 	enc := zap.NewProductionEncoderConfig()
-	enc.EncodeTime, enc.TimeKey = zapcore.RFC3339NanoTimeEncoder, "time"
+	enc.EncodeTime, enc.TimeKey, enc.EncodeDuration = zapcore.RFC3339NanoTimeEncoder, "time", zapcore.StringDurationEncoder
 	encoder := zapcore.NewJSONEncoder(enc)
 	if cfg.Format == "console" {
 		enc.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")

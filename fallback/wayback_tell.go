@@ -35,7 +35,7 @@ func (w *WayBack) catchUp(ctx context.Context) error {
 	}
 	if w.outage.CompareAndSwap(began, nil) { // a new outage in between starts over
 		w.cfg.Log.Info("redis has heard what was done without it", zap.Int("rows", rows), zap.Int("facts", facts),
-			zap.Duration("outage", time.Since(*began)))
+			zap.Time("looked back to", *began))
 	}
 	return nil
 }

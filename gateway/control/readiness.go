@@ -25,7 +25,7 @@ type Readiness struct {
 }
 
 // NewReadiness is a replica that starts.
-func NewReadiness() *Readiness { return &Readiness{waiting: "not started yet"} }
+func NewReadiness() *Readiness { return &Readiness{waiting: "its database"} }
 
 // Waiting says what the start waits for. It does nothing once the replica is ready.
 func (r *Readiness) Waiting(reason string) {

@@ -28,7 +28,7 @@ func TestC090_C091_ReadinessFollowsTheStartAndTheDrainOnly(t *testing.T) {
 			t.Errorf("livez: %d %q", got.status, got.body)
 		}
 	}
-	f(503, "starting: waiting for not started yet")
+	f(503, "starting: waiting for its database")
 	readiness.Waiting("the database: connection refused")
 	f(503, "starting: waiting for the database: connection refused")
 	b.refused(stock.CodeUnavailable, "starting: waiting for the database", "PUT", "/v1/stock/a", `{"available":1}`)
