@@ -36,12 +36,12 @@ lint: ## golangci-lint, built from tools/go.mod
 
 .PHONY: unit
 unit: ## all tests, with real Redis and PostgreSQL
-	$(GO) test -timeout 15m ./...
+	$(GO) test -count=1 -timeout 15m ./... # a cached pass would not know of the binary that some tests build
 
 .PHONY: race
 race: ## tests of the concurrent packages, and some of the whole, under the race detector
 	$(GO) test -race -timeout 15m $(RACE)
-	$(GO) test -race -timeout 15m -run '$(RACE_E2E)' ./internal/e2e
+	$(GO) test -count=1 -race -timeout 15m -run '$(RACE_E2E)' ./internal/e2e
 
 .PHONY: build
 build: ## build the binary into bin/
