@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -16,33 +16,14 @@ type FactReader interface {
 
 // loading is what a load needs.
 type loading struct {
-	worker     Worker
+	worker     loop.Worker
 	cache      Cache
 	facts      FactReader
 	partitions int
 }
 
-const (
-	// jobPatience is how long an op of a job waits for its turn and for a stock row that somebody else keeps locked. One such row must
-	// not keep the rest of a page: what is given up is done in a later pass, or when it is asked for.
-	jobPatience = 2 * time.Second
-	// jobTimeout bounds a page of ops that may have been done and are repeated.
-	jobTimeout = 30 * time.Second
-)
-
-// doAll is worker.DoAll for a page of ops of a job. What is told to Redis afterwards is not bound by jobTimeout.
-func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
-	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
-	defer cancel()
-	late := time.Now().Add(jobPatience)
-	for _, op := range ops {
-		op.Deadline = late
-	}
-	return worker.DoAll(ctx, ops)
-}
-
 // loadPage loads SKUs into Redis, and gives how many. Left out are unknown SKUs, and those that no transaction came by within
-// jobPatience: they are loaded when they are asked for.
+// loop.OpPatience: they are loaded when they are asked for.
 //
 // Between the transaction that gives a fact and the load, another one may commit whose own fact finds no key yet. So the facts are
 // read once more after the load; from then on nothing is missed.
@@ -52,7 +33,7 @@ func loadPage(ctx context.Context, l loading, skus []string) (n int, err error) 
 		ops[i] = &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, SKU: sku, Actor: "load"}
 	}
 	var facts []stock.Fact
-	for i, err := range doAll(ctx, l.worker, ops) {
+	for i, err := range loop.DoAll(ctx, l.worker, ops) {
 		if limit := (*stock.LimitError)(nil); errors.As(err, &limit) {
 			continue
 		}

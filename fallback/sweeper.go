@@ -46,7 +46,7 @@ type Sweeper struct {
 	cfg    SweeperConfig
 	leases LeaseStore
 	cache  DueCache
-	worker Worker
+	worker loop.Worker
 	loop   *loop.Loop
 	stats  sweeperCounters
 }
@@ -63,7 +63,7 @@ type SweeperStats struct {
 const sweeperLease = "sweeper"
 
 // NewSweeper makes a Sweeper; Run does the work.
-func NewSweeper(leases LeaseStore, cache DueCache, worker Worker, cfg SweeperConfig) *Sweeper {
+func NewSweeper(leases LeaseStore, cache DueCache, worker loop.Worker, cfg SweeperConfig) *Sweeper {
 	if cfg.Every <= 0 {
 		cfg.Every = time.Second
 	}
@@ -120,7 +120,7 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 	var failed error
 	var closings []stock.Closing
 	var facts []stock.Fact
-	for i, err := range doAll(ctx, s.worker, ops) {
+	for i, err := range loop.DoAll(ctx, s.worker, ops) {
 		if err != nil {
 			s.stats.failed.Add(1)
 			failed = err

@@ -34,11 +34,6 @@ type Cache interface {
 	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
 }
 
-// Worker does ops; ledger.Deducter is one. DoAll returns one error per op, when all have come back.
-type Worker interface {
-	DoAll(ctx context.Context, ops []*stock.Op) []error
-}
-
 // WayBackConfig sets a WayBack. Zero values mean the defaults, where one is named.
 type WayBackConfig struct {
 	// Holder is the gateway id, under which leases are held.
@@ -120,7 +115,7 @@ type WayBack struct {
 	cfg    WayBackConfig
 	store  EpochStore
 	cache  Cache
-	worker Worker
+	worker loop.Worker
 
 	// states is what was last learned, one per partition. The slice is replaced, never written.
 	states atomic.Pointer[[]stock.PartitionState]
@@ -143,7 +138,7 @@ type WayBack struct {
 }
 
 // NewWayBack makes a WayBack that knows no epoch yet; Run does the work.
-func NewWayBack(store EpochStore, cache Cache, worker Worker, cfg WayBackConfig) *WayBack {
+func NewWayBack(store EpochStore, cache Cache, worker loop.Worker, cfg WayBackConfig) *WayBack {
 	cfg = cfg.withDefaults()
 	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
 		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions)}

@@ -49,7 +49,7 @@ type ExpirerConfig struct {
 type Expirer struct {
 	cfg            ExpirerConfig
 	store          ExpiryStore
-	worker         Worker
+	worker         loop.Worker
 	publish        Publisher // nil: there is no Redis
 	expire, forget *loop.Loop
 	expired        atomic.Uint64
@@ -58,7 +58,7 @@ type Expirer struct {
 const expirerLease = "expirer"
 
 // NewExpirer makes an Expirer; Run does the work. publish may be nil.
-func NewExpirer(store ExpiryStore, worker Worker, publish Publisher, cfg ExpirerConfig) *Expirer {
+func NewExpirer(store ExpiryStore, worker loop.Worker, publish Publisher, cfg ExpirerConfig) *Expirer {
 	if cfg.Every <= 0 {
 		cfg.Every = time.Second
 	}
@@ -124,7 +124,7 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed 
 		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
 			Reason: "expired"}
 	}
-	for i, err := range doAll(ctx, e.worker, ops) {
+	for i, err := range loop.DoAll(ctx, e.worker, ops) {
 		switch {
 		case err != nil:
 			failed = err

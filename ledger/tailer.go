@@ -26,30 +26,6 @@ type FactSink interface {
 	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
 }
 
-// Worker does ops; Deducter is one.
-type Worker interface {
-	DoAll(ctx context.Context, ops []*stock.Op) []error
-}
-
-const (
-	// jobPatience is how long an op of a job waits for its turn and for a stock row that somebody else keeps locked. One such row must
-	// not keep the rest of a page: what is given up is done in a later pass.
-	jobPatience = 2 * time.Second
-	// jobTimeout bounds a page of ops that may have been done and are repeated.
-	jobTimeout = 30 * time.Second
-)
-
-// doAll is worker.DoAll for a page of ops of a job. What is told to Redis afterwards is not bound by jobTimeout.
-func doAll(ctx context.Context, worker Worker, ops []*stock.Op) []error {
-	ctx, cancel := context.WithTimeout(ctx, jobTimeout)
-	defer cancel()
-	late := time.Now().Add(jobPatience)
-	for _, op := range ops {
-		op.Deadline = late
-	}
-	return worker.DoAll(ctx, ops)
-}
-
 // TailerConfig sets a Tailer. Zero values mean the defaults, where one is named.
 type TailerConfig struct {
 	// Partitions is P.
@@ -89,7 +65,7 @@ type Tailer struct {
 	cfg         TailerConfig
 	store       FactStore
 	sink        FactSink
-	worker      Worker
+	worker      loop.Worker
 	tail, drift *loop.Loop
 
 	// Of the tail loop alone: where the next look begins, where it began at first, and where the slow full pass goes on; that is over
@@ -120,7 +96,7 @@ func (a told) news(f stock.Fact, now time.Time) bool {
 }
 
 // NewTailer makes a Tailer; Run does the work.
-func NewTailer(store FactStore, sink FactSink, worker Worker, cfg TailerConfig) *Tailer {
+func NewTailer(store FactStore, sink FactSink, worker loop.Worker, cfg TailerConfig) *Tailer {
 	if cfg.Every <= 0 {
 		cfg.Every = 500 * time.Millisecond
 	}
@@ -322,7 +298,7 @@ func (t *Tailer) sync(ctx context.Context, skus []string) error {
 	}
 	var facts []stock.Fact
 	var failed error
-	for i, err := range doAll(ctx, t.worker, ops) {
+	for i, err := range loop.DoAll(ctx, t.worker, ops) {
 		if err != nil {
 			failed = err
 			continue
