@@ -13,19 +13,20 @@ const (
 	CacheNotLoaded           // the SKU's key is missing under this epoch
 	CacheCorrupt             // the SKU's registers are not whole numbers in range
 	CachePaused              // the SKU is paused
+	CacheLimit               // the user has too many units of it already to get so many more
 	CacheSoldOut             // qty > base + rest
 	CacheWait                // free < qty ≤ base + rest: wait for the next fact
 	CacheWon                 // pre-deducted; an open entry was written
 )
 
-var cacheNames = [...]string{"none", "stale", "duplicate", "not_loaded", "corrupt", "paused", "sold_out", "wait", "won"}
+var cacheNames = [...]string{"none", "stale", "duplicate", "not_loaded", "corrupt", "paused", "limit", "sold_out", "wait", "won"}
 
 func (c CacheCode) String() string { return cacheNames[c] }
 
 // CacheReply is Redis's answer to one reserve.
 type CacheReply struct {
 	Code CacheCode
-	// Base, Rest, Ver of the SKU that decided (the first short one). Valid for Paused, SoldOut, Wait, Won.
+	// Base, Rest, Ver of the SKU that decided (the first short one). Valid for Paused, Limit, SoldOut, Wait, Won.
 	Base, Rest, Ver int64
 	SKU             string
 	// KnownTry and KnownFingerprint belong to what is known of the id. Valid for Duplicate.

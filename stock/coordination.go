@@ -60,3 +60,36 @@ type Cursor struct {
 	UpdatedAt time.Time
 	ID        ID
 }
+
+// DueRow is a held reservation that the order service may have to be asked about: its outcome is unknown, or its time is over.
+type DueRow struct {
+	ID         ID
+	Try        Try
+	Route      string
+	Outcome    Outcome
+	Reason     string // "" while its gateway is still working on it
+	Owner      string
+	OwnerAlive bool // the owner's heartbeat is younger than replica_timeout, by the database's clock
+	Lines      []Line
+	ForwardBy  time.Time
+	ExpiresAt  time.Time
+	CreatedAt  time.Time
+	Now        time.Time // the database's clock as the row was read
+}
+
+// InFlight reports whether a live gateway is still working on the reservation.
+func (r *DueRow) InFlight() bool {
+	return r.Outcome == OutcomeUnknown && r.Reason == "" && r.OwnerAlive
+}
+
+// Admission is what admission depends on (consistency, limits, windows, holds), as all replicas of a deployment use it.
+type Admission struct {
+	Version int64  // from 1; 0: none is stored yet
+	Content string // as the replica that stored it wrote it
+}
+
+// Search names reservations by what people know of them. Exactly one of User and OrderRef is set.
+type Search struct {
+	User     string
+	OrderRef string
+}

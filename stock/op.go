@@ -16,12 +16,29 @@ const (
 	OpBook
 	// OpRelease gives the units of ID back: held or confirmed → released. With Try set it is the owner's word that this try was
 	// never sent: only this try's row is released, and without a row one is written from Reservation, released without a deduction.
-	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation.
+	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation. With Lines
+	// only those quantities go back, under OpID, which makes it safe to repeat; once nothing of any line is left, the row is released.
+	// More than is left of a line is VerdictTooMuch, and nothing is done. With UnlessPaid a confirmed row is left as it is (VerdictStale).
 	OpRelease
-	// OpConfirm: held → confirmed, also past its time.
+	// OpConfirm: held → confirmed, also past its time. A released row is taken again if Retake is set, it was never confirmed before,
+	// and stock and limits allow it; otherwise VerdictStale, VerdictSoldOut, VerdictShort or VerdictPurchaseLimit. A row that has another
+	// OrderRef already is VerdictKeyReused.
 	OpConfirm
-	// OpExpire: held → released, by compare-and-set on (state held, ExpiresAt); only if the row's outcome is accepted.
+	// OpExpire: held → released, by compare-and-set on (state held, Try, ExpiresAt). If nobody was asked (Asked false), only once its
+	// time is over and if its outcome is accepted. If the order service was asked (Asked true) and said that there is no live order, at
+	// once: then the row's outcome must still be Outcome, as it was read, and becomes Answered.
 	OpExpire
+	// OpExtend makes the hold of a held reservation Hold long, counted from where it began; it never makes it shorter. A repeat changes
+	// nothing. A row that is not held is VerdictStale.
+	OpExtend
+	// OpTakeOver makes a held reservation of unknown outcome the try of Reservation (owner, new forward_by), without a deduction, by
+	// compare-and-set on (state held, outcome unknown, Try), and only once forward_by + Delay is over by the database's clock: before
+	// that, or if the row has moved on, VerdictStale.
+	OpTakeOver
+	// OpAdopt writes a reservation whose units were taken from the stock row before stockgate knew of them: an open order that is
+	// imported. The ledger gets the units as stock put in (adjust) and as deducted (settle), so available does not move. State is held
+	// with outcome accepted, or confirmed if Confirm is set. The same id again with the same lines is VerdictDone, with others VerdictKeyReused.
+	OpAdopt
 	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written.
 	OpSweep
 	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new and the stock table is stockgate's own. OpID makes
@@ -61,18 +78,26 @@ type Op struct {
 
 	Reservation *Reservation // OpSettle, OpSweep, OpRelease by the owner
 	ID          ID           // OpBook, OpRelease, OpConfirm, OpExpire
-	Try         Try          // OpBook, OpRelease by the owner
-	Outcome     Outcome      // OpBook
-	Confirm     bool         // OpBook: accepted also means paid (confirm: on_success)
+	Try         Try          // OpBook, OpRelease by the owner; OpExpire, OpTakeOver: the value that was read
+	Outcome     Outcome      // OpBook; OpExpire: the value that was read
+	Confirm     bool         // OpBook: accepted also means paid (confirm: on_success); OpAdopt: it is paid
 	Answer      *Answer      // OpBook: kept for replay; nil: none
 	ExpiresAt   time.Time    // OpExpire: the value that was read
-	OrderRef    string       // OpBook, OpConfirm, OpRelease by the API: written if not "" and none stands there
+	Asked       bool         // OpExpire: the order service was asked
+	Answered    Outcome      // OpExpire, Asked: what its answer makes of the outcome
+	OrderRef    string       // OpBook, OpConfirm, OpRelease by the API, OpAdopt: written if not "" and none stands there
+
+	Lines      []Line        // OpRelease by the API: what goes back, merged; nil: all
+	UnlessPaid bool          // OpRelease by the API: a confirmed row stays as it is
+	Retake     bool          // OpConfirm: the policy for a late confirm is retake
+	Hold       time.Duration // OpExtend: how long the whole hold shall be
+	Delay      time.Duration // OpTakeOver: order_delay; 0 if the order service keeps one order per reservation
 
 	SKU       string // stock ops
 	Available int64  // OpSet
 	Delta     int64  // OpAdjust
 
-	OpID   string // OpSet, OpAdjust: makes a repeat the same change, another change under it is VerdictKeyReused; "": the deducter draws one
+	OpID   string // OpSet, OpAdjust, OpRelease with Lines: makes a repeat the same change, another change under it is VerdictKeyReused; "": the deducter draws one
 	Reason string // written to row or ledger
 	Actor  string // who asked, for the audit; "" = stockgate itself
 
@@ -87,7 +112,7 @@ type Op struct {
 // look-up of the row's lines.
 func (op *Op) SKUs(dst []string) []string {
 	switch op.Kind {
-	case OpSettle, OpSweep:
+	case OpSettle, OpSweep, OpAdopt, OpTakeOver:
 		for _, l := range op.Reservation.Lines {
 			dst = append(dst, l.SKU)
 		}
@@ -114,11 +139,13 @@ const (
 	VerdictPurchaseLimit              // the user's limit would be exceeded
 	VerdictShort                      // available < qty ≤ available + granted, or an adjustment below zero
 	VerdictSoldOut                    // qty > available + granted
+	VerdictTooMuch                    // release: more than is left of a line
+	VerdictTooManyOpen                // the user holds as many reservations as open_per_user allows
 	VerdictCorrupt                    // the stock row holds something that cannot be sold from (negative, above 2^53)
 )
 
 var verdictNames = [...]string{"none", "done", "duplicate", "key_reused", "voided", "unknown_reservation", "stale", "unknown_sku",
-	"paused", "purchase_limit", "short", "sold_out", "corrupt"}
+	"paused", "purchase_limit", "short", "sold_out", "too_much", "too_many_open", "corrupt"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 

@@ -8,13 +8,29 @@ type Reservation struct {
 	ID          ID
 	Try         Try
 	Fingerprint uint64
-	Activity    string        // "" = none
+	Activity    string        // that all lines are sold in; "" = none, or several (Terms tell)
 	User        string        // "" = none
 	Route       string        // name of the guarded route
 	Lines       []Line        // merged, sorted by SKU bytes, at least one
 	Hold        time.Duration // how long it is held before it expires
 	Owner       string        // gateway id of the replica that draws and forwards this try
 	Keyed       bool          // the id came from a request id, so a retry can name it again
+	Terms       []LineTerms   // one a line, in the order of Lines; nil: of no activity, no limits
+	OpenLimit   int64         // most reservations that the user may hold at a time; 0 = no limit
+}
+
+// LineTerms is what the sale says of one line: whose rules it is sold under, and how many units one user may have.
+type LineTerms struct {
+	Activity string // whose window and limit hold; "" = none
+	Limit    int64  // most units of the SKU that one user may have in the activity; 0 = no limit
+}
+
+// TermsOf gives the terms of line i.
+func (r *Reservation) TermsOf(i int) LineTerms {
+	if i >= len(r.Terms) {
+		return LineTerms{}
+	}
+	return r.Terms[i]
 }
 
 // Row is a reservation as the database knows it.
@@ -24,8 +40,11 @@ type Row struct {
 	Outcome    Outcome
 	Reason     string // why it is where it is: never_sent, refused, cancelled, expired, …; "" while in flight
 	OrderRef   string
-	Transition int64 // number of the last transition, from 1
-	Released   []int64
+	Transition int64   // number of the last transition, from 1
+	Released   []int64 // of each line, what was given back
+	Counted    []bool  // of each line: its units count in user_take, under its terms' activity
+	CountsOpen bool    // it counts among the reservations that its user holds
+	Paid       bool    // it was confirmed once; a confirm after its release does not take it again
 	ExpiresAt  time.Time
 	ForwardBy  time.Time
 	CreatedAt  time.Time
@@ -60,6 +79,7 @@ type Fact struct {
 	Paused    bool
 	Epoch     int64 // of the SKU's partition, read after the SKU's lock
 	Ver       int64
+	Takes     []UserTake // what users have of a limited SKU, of those that the transaction touched; mostly nil
 }
 
 // Newer reports whether f replaces g.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -274,7 +275,7 @@ func caseFacts(t *testing.T, e *env) {
 	facts, err := e.Facts(t.Context(), []string{"a", "b", "c"})
 	e.must(err)
 	slices.SortFunc(facts, func(x, y stock.Fact) int { return int(x.SKU[0]) - int(y.SKU[0]) })
-	if !slices.Equal(facts, op.Result.Facts) {
+	if !reflect.DeepEqual(facts, op.Result.Facts) {
 		t.Errorf("facts %+v, the op's %+v", facts, op.Result.Facts)
 	}
 	states := e.raise([]string{"a"}, "run-1")
