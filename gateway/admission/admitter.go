@@ -58,6 +58,10 @@ type Parts struct {
 	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
+	// Sale gives the terms of each line. It must be set.
+	Sale Sale
+	// Backend asks the order service. Nil: nobody can be asked, and no unknown outcome is taken over.
+	Backend Backend
 	// Served is told of each SKU that Redis has or that was sold without it, so that changes of its stock row by others are noticed;
 	// not of what somebody made up. It must be quick and must not block. Nil: nobody is told.
 	Served func(sku string)
@@ -115,7 +119,7 @@ func (a *Admitter) draw(w *Wish) (*wanted, error) {
 	}
 	return &wanted{key: key, Reservation: stock.Reservation{
 		ID: stock.DeriveID(a.cfg.Deployment, w.Route, w.Activity, w.User, key), Try: try, Fingerprint: stock.Fingerprint(w.Lines),
-		Activity: w.Activity, User: w.User, Route: w.Route, Lines: append([]stock.Line(nil), w.Lines...), Hold: w.Hold,
+		Activity: w.Activity, User: w.User, Route: w.Route, Lines: append([]stock.Line(nil), w.Lines...),
 		Owner: a.cfg.Gateway, Keyed: w.RequestID != ""}}, nil
 }
 

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/stockgate/stockgate/stock"
@@ -9,9 +10,12 @@ import (
 
 // Cache is the Redis side: package luascripts.
 type Cache interface {
-	// Reserve pre-deducts. Its errors are stock.ErrNotExecuted or stock.ErrUnknown.
-	Reserve(ctx context.Context, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error)
-	// Close tells what became of tries and what the database last said. It never blocks.
+	// Reserve pre-deducts those lines of r that are of partition p, all or none. r names all lines: the open entry of a partition
+	// must be enough to settle the whole. Its errors are stock.ErrNotExecuted or stock.ErrUnknown.
+	Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error)
+	// Peek says what Reserve would say now, and writes nothing. Its errors are those of Reserve.
+	Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error)
+	// Close tells what became of tries and what the database last said. It never blocks. Facts must be of that partition.
 	Close(partition int, closings []stock.Closing, facts []stock.Fact)
 	// Load creates the keys of SKUs.
 	Load(ctx context.Context, partition int, facts []stock.Fact) (stale bool, err error)
@@ -43,4 +47,39 @@ type Fleet interface {
 // Epochs takes hints that a partition's epoch or run id is not the one that Redis has.
 type Epochs interface {
 	Stale(partition int)
+}
+
+// Sale knows the rules that hold for a SKU now, by the database's clock. named is the activity that the request names, "" = none.
+// The refusal is nil, or NOT_STARTED (with Starts), ENDED or BAD_REQUEST. It must be quick and must not block.
+type Sale interface {
+	Terms(sku, named string) (Terms, *Refusal)
+}
+
+// BackendState is what an order service says of a reservation.
+type BackendState uint8
+
+// The states of an order. NoOrder is final only once nothing can be on its way to the order service any more.
+const (
+	NoOrder   BackendState = iota // it knows none
+	Open                          // there is one, and it is not paid
+	Paid                          // there is one, and it is paid
+	Cancelled                     // there was one
+)
+
+var backendStateNames = [...]string{"none", "open", "paid", "cancelled"}
+
+func (s BackendState) String() string {
+	if int(s) < len(backendStateNames) {
+		return backendStateNames[s]
+	}
+	return fmt.Sprintf("order(%d)", uint8(s))
+}
+
+// Backend asks the order service what became of a reservation.
+type Backend interface {
+	// Policy tells whether the route's order service can be asked, whether it keeps one order per reservation, and how long after
+	// forward_by it may still make one.
+	Policy(route string) (asks, unique bool, delay time.Duration)
+	// Ask blocks until the order service has said, at most until ctx ends. ok false: it gave no answer that can be relied on.
+	Ask(ctx context.Context, route string, id stock.ID) (state BackendState, ok bool)
 }

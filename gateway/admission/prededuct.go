@@ -39,7 +39,7 @@ func (a *Admitter) prededuct(ctx context.Context, r *wanted) Decision {
 }
 
 func (a *Admitter) reserve(ctx context.Context, r *wanted) (stock.CacheReply, error) {
-	reply, err := a.cache.Reserve(ctx, &r.Reservation, a.openFor())
+	reply, err := a.cache.Reserve(ctx, a.partition(r), &r.Reservation, a.openFor())
 	if err == nil {
 		a.learn(r, reply)
 	}

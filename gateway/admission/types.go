@@ -8,12 +8,23 @@ import (
 
 // Wish is what one HTTP request on a guarded route asks for. The caller owns it; Admit copies what it keeps.
 type Wish struct {
-	Route     string
-	Activity  string       // "" = none
+	Route     string       // name of the guarded route; RouteAPI for a direct reservation
+	Activity  string       // that the request names; "" = none. It is part of the reservation's id
 	User      string       // "" = none
 	RequestID string       // 1–255 visible ASCII bytes; "" = none, then an id is drawn and there is no replay
-	Lines     []stock.Line // merged; this version takes one
-	Hold      time.Duration
+	Lines     []stock.Line // merged, sorted by SKU bytes, at least one; of any partitions
+}
+
+// RouteAPI is the route of reservations that the order service asks for itself, without a request that is forwarded.
+const RouteAPI = "api"
+
+// Terms are what the sale says of one line at a moment.
+type Terms struct {
+	Activity  string        // whose window and limit hold; "" = none
+	Limit     int64         // most units that one user may have of the SKU in the activity; 0 = no limit
+	LimitKey  string        // key of Limit in the configuration, for the refusal
+	OpenLimit int64         // most reservations that one user may hold at a time; 0 = no limit
+	Hold      time.Duration // how long a reservation is held before it expires; above zero
 }
 
 // Source says who decided: the value of the Stockgate-Source header.
@@ -43,6 +54,8 @@ type Refusal struct {
 	Limit      string        // key of the limit that was hit; "" = none
 	Value      string        // its value
 	RetryAfter time.Duration // 0: retrying makes no sense or the code's own default applies
+	Starts     time.Time     // NOT_STARTED: when the activity starts, database clock; zero with other codes
+	SKU        string        // of a cart: the line that decided; "" = none, or there is only one
 }
 
 // Pass is the right to forward one request once, before SendBefore.
