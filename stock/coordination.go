@@ -93,3 +93,15 @@ type Search struct {
 	User     string
 	OrderRef string
 }
+
+// AuditOf names whose ledger rows are asked for. Exactly one of SKU and Reservation is set.
+type AuditOf struct {
+	SKU         string
+	Reservation ID
+}
+
+// AuditRow is a row of the ledger with what the audit wants to know besides.
+type AuditRow struct {
+	LedgerRow
+	Reason, Actor string
+}
