@@ -26,11 +26,14 @@ type Request struct {
 	Ctx *fasthttp.RequestCtx
 	// Route is the name of the route that matched.
 	Route string
-	// SKU and User are "" where there is none: limits keyed by them and lanes do not apply then. Filters keep SKU beyond the
-	// request, so both must be strings of their own, never views of Ctx's buffers.
+	// SKU and User are "" where there is none: limits keyed by them and lanes do not apply then. Filters keep SKUs beyond the
+	// request, so all must be strings of their own, never views of Ctx's buffers.
 	SKU, User string
 	// Qty is the quantity asked of SKU, in units.
 	Qty int64
+	// More are the other lines of a cart, each of another SKU than the rest, all after SKU in the order of bytes. A cart goes through
+	// the lanes of all its SKUs; a limit keyed by SKU counts it once, under SKU. The caller owns the lines until Leave.
+	More []stock.Line
 	// Keyed: the request carries a request id, so it may be the retry of a winner and must not be told SOLD_OUT without being
 	// looked up.
 	Keyed bool
@@ -67,4 +70,6 @@ type Refusal struct {
 	Value string
 	// RetryAfter is how long the client should wait, jitter included, so nobody adds more. 0: no header.
 	RetryAfter time.Duration
+	// SKU is the line of a cart that decided; "": none did, or there is only one.
+	SKU string
 }

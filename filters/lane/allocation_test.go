@@ -28,8 +28,8 @@ func TestAllocations(t *testing.T) {
 	// The whole way of a waiter, as its goroutine and the one that leaves go it.
 	l, r := f.own["own"], &filters.Request{SKU: "own", Qty: 1, Now: epoch}
 	if n := testing.AllocsPerRun(1000, func() {
-		l.admit(r)
-		w, _, _ := l.admit(r)
+		l.admit(r, r.SKU)
+		w, _, _ := l.admit(r, r.SKU)
 		w.timer.Reset(time.Second)
 		l.leave(r.SKU)
 		if why, done := l.settle(w, none, 0); why != none || !done {

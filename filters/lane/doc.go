@@ -14,6 +14,14 @@
 // A request without a SKU passes. Enter blocks for max_wait at most. A refusal names the setting by its key where it is set:
 // hotspot.overrides[sku-1].queue, or hotspot.lane.queue if the SKU inherits it, or hotspot.shared.queue.
 //
+// # Carts
+//
+// A cart takes a slot of every lane that has one of its SKUs: those of single SKUs in the order of bytes, then one of the shared lane,
+// under its first SKU there. It cannot get around the lane of a hot SKU by naming another one first, and two carts cannot wait for each
+// other, because all take lanes in the same order. It waits for at most the longest max_wait of its lanes, in all of them together. A
+// lane that refuses is named with its SKU, and the slots that were taken before are given back at once. While it waits in one lane, a
+// cart keeps its slots of the earlier ones: the price of all or none.
+//
 // # Fairness
 //
 // Within a SKU the queue is first in, first out. In the shared lane the slot that gets free goes to the SKU whose turn it is, round

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/stock"
 )
 
 var _ filters.Filter = (*Filter)(nil)
@@ -30,18 +31,26 @@ func New(cfg Config) (*Filter, error) {
 // Name is "hotspot".
 func (f *Filter) Name() string { return "hotspot" }
 
-// Enter takes a slot of the lane of r.SKU. It blocks for at most the lane's max_wait, less if r.Done is closed. r.SKU must stay as it
-// is until Leave.
+// Enter takes a slot of the lane of r.SKU. It blocks for at most the lane's max_wait, less if r.Done is closed. Of a cart it takes a
+// slot of each of its lanes, and blocks for at most the longest max_wait of them. SKU and More must stay as they are until Leave.
 func (f *Filter) Enter(r *filters.Request) *filters.Refusal {
-	if r.SKU == "" {
+	switch {
+	case r.SKU == "":
 		return nil
+	case len(r.More) > 0:
+		return f.enterCart(r)
 	}
-	return f.lane(r.SKU).enter(r)
+	l := f.lane(r.SKU)
+	return l.enter(r, stock.Line{SKU: r.SKU, Qty: r.Qty}, l.set.MaxWait)
 }
 
-// Leave gives the slot to whoever's turn it is.
+// Leave gives the slots to whoever's turn it is.
 func (f *Filter) Leave(r *filters.Request) {
-	if r.SKU != "" {
+	switch {
+	case r.SKU == "":
+	case len(r.More) > 0:
+		leaveAll(f.stops(r))
+	default:
 		f.lane(r.SKU).leave(r.SKU)
 	}
 }

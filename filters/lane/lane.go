@@ -60,25 +60,26 @@ func newLane(s settings, cfg Config, share, queueShare int) *lane {
 	return l
 }
 
-func (l *lane) enter(r *filters.Request) *filters.Refusal {
-	if l.isSoldOut(r) {
+// enter takes a slot for a line of r. It blocks for at most patience.
+func (l *lane) enter(r *filters.Request, want stock.Line, patience time.Duration) *filters.Refusal {
+	if l.isSoldOut(r, want) {
 		l.count(&l.SoldOut)
 		return l.refuse(r, soldOut)
 	}
-	w, v, wait := l.admit(r)
+	w, v, wait := l.admit(r, want.SKU)
 	switch v {
 	case overRate:
 		return r.Refuse(stock.CodeSKULimited, l.set.rate, l.values.rate, filters.RetryAfter(wait))
 	case queueFull:
 		return r.Refuse(stock.CodeSKULimited, l.set.queue, l.values.queue, filters.RetryAfter(l.set.MaxWait))
 	case queued:
-		return l.wait(r, w)
+		return l.wait(r, w, want, patience)
 	}
 	return nil
 }
 
-func (l *lane) isSoldOut(r *filters.Request) bool {
-	return l.hook != nil && !r.Keyed && l.hook(r.SKU, r.Qty)
+func (l *lane) isSoldOut(r *filters.Request, want stock.Line) bool {
+	return l.hook != nil && !r.Keyed && l.hook(want.SKU, want.Qty)
 }
 
 // verdict is what a lane decides at once about a request.
@@ -91,14 +92,15 @@ const (
 	queueFull
 )
 
-// admit gives r a slot, a place in the queue, or neither. The duration is how long a token takes to come, if that is what lacks.
-func (l *lane) admit(r *filters.Request) (*waiter, verdict, time.Duration) {
+// admit gives r a slot for a SKU, a place in the queue, or neither. The duration is how long a token takes to come, if that is what
+// lacks.
+func (l *lane) admit(r *filters.Request, sku string) (*waiter, verdict, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r.Now.After(l.clock) {
 		l.clock = r.Now
 	}
-	held, length := l.of(r.SKU)
+	held, length := l.of(sku)
 	waits := l.free == 0 || held >= l.share
 	if waits && (l.waiting >= l.set.Queue || length >= l.queueShare) {
 		l.QueueFull++
@@ -108,7 +110,7 @@ func (l *lane) admit(r *filters.Request) (*waiter, verdict, time.Duration) {
 		l.OverRate++
 		return nil, overRate, wait
 	}
-	ln := l.line(r.SKU)
+	ln := l.line(sku)
 	if !waits {
 		l.give(ln)
 		l.Passed++

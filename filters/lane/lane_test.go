@@ -102,7 +102,7 @@ type model struct {
 func (m *model) request(sku string) { m.requestAt(sku, m.now) }
 
 func (m *model) requestAt(sku string, now time.Time) {
-	w, v, _ := m.admit(&filters.Request{SKU: sku, Now: now})
+	w, v, _ := m.admit(&filters.Request{SKU: sku, Now: now}, sku)
 	switch v {
 	case passed:
 		m.admitted++

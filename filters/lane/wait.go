@@ -17,10 +17,10 @@ const (
 	gone                  // nobody waits for the answer
 )
 
-// wait blocks until the waiter has a slot or a reason to give up.
-func (l *lane) wait(r *filters.Request, w *waiter) *filters.Refusal {
+// wait blocks until the waiter has a slot or a reason to give up, at most for patience.
+func (l *lane) wait(r *filters.Request, w *waiter, want stock.Line, patience time.Duration) *filters.Refusal {
 	start := time.Now()
-	w.timer.Reset(l.set.MaxWait)
+	w.timer.Reset(patience)
 	why, done := none, false
 	defer func() {
 		if !done { // SoldOut panicked: the place or the slot must not be lost with it
@@ -28,7 +28,7 @@ func (l *lane) wait(r *filters.Request, w *waiter) *filters.Refusal {
 		}
 	}()
 	for !done {
-		if l.isSoldOut(r) {
+		if l.isSoldOut(r, want) {
 			why = soldOut
 		}
 		if why, done = l.settle(w, why, time.Since(start)); !done {
