@@ -1,13 +1,14 @@
 package orderservice
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 )
 
-// Fault is what goes wrong with one POST /orders. The zero Fault is a service in order.
+// Fault is what goes wrong with one order, or with one question by reservation. The zero Fault is a service in order.
 type Fault struct {
 	Before Trouble // after the request was read, before the order is recorded
 	Lose   bool    // the order is not recorded
@@ -47,7 +48,19 @@ type script struct {
 	always Fault
 }
 
-// take is the fault of the next order.
+func (s *script) add(faults []Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = append(s.next, faults...)
+}
+
+func (s *script) set(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.always = f
+}
+
+// take is the fault of the next request.
 func (s *script) take() Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,6 +70,25 @@ func (s *script) take() Fault {
 	f := s.next[0]
 	s.next = s.next[1:]
 	return f
+}
+
+// overrides reports whether the answer is not the usual one.
+func (f Fault) overrides() bool { return f.Status != 0 || f.Body != nil }
+
+func (f Fault) addHeaders(w http.ResponseWriter) {
+	for name, values := range f.Header {
+		w.Header()[name] = values
+	}
+}
+
+// write writes the answer in place of the usual one, which would have status usual.
+func (f Fault) write(w http.ResponseWriter, usual int) {
+	f.addHeaders(w)
+	if w.Header().Get("Content-Type") == "" {
+		w.Header().Set("Content-Type", "application/json")
+	}
+	w.WriteHeader(cmp.Or(f.Status, usual))
+	_, _ = w.Write(f.Body)
 }
 
 // suffer goes through the trouble and reports whether the connection is still there.

@@ -13,9 +13,29 @@ import (
 
 // wish is the body of an order. Other fields are the shop's business.
 type wish struct {
-	SKU  string `json:"sku"`
-	Qty  *int64 `json:"qty"` // absent: 1
-	User string `json:"user"`
+	SKU   string `json:"sku"`
+	Qty   *int64 `json:"qty"` // absent: 1
+	User  string `json:"user"`
+	Items []struct {
+		SKU      string `json:"sku"`
+		Quantity int64  `json:"quantity"`
+	} `json:"items"` // of a cart, in place of SKU and Qty
+}
+
+// lines are the wished ones, not merged yet.
+func (w *wish) lines() []stock.Line {
+	if len(w.Items) == 0 {
+		qty := int64(1)
+		if w.Qty != nil {
+			qty = *w.Qty
+		}
+		return []stock.Line{{SKU: w.SKU, Qty: qty}}
+	}
+	lines := make([]stock.Line, len(w.Items))
+	for i, l := range w.Items {
+		lines[i] = stock.Line{SKU: l.SKU, Qty: l.Quantity}
+	}
+	return lines
 }
 
 // readWish is what is ordered and by whom. With a gateway in front, what it deducted counts and not what the body says.
@@ -30,11 +50,7 @@ func readWish(r *http.Request, body []byte) (lines []Line, user string, err erro
 	if bad != nil {
 		return nil, "", fmt.Errorf("the body is not an order: %w", bad)
 	}
-	qty := int64(1)
-	if w.Qty != nil {
-		qty = *w.Qty
-	}
-	lines, err = merge([]stock.Line{{SKU: w.SKU, Qty: qty}})
+	lines, err = merge(w.lines())
 	return lines, user, err
 }
 
@@ -45,7 +61,7 @@ func merge(lines []stock.Line) ([]Line, error) {
 	}
 	ours := make([]Line, len(merged))
 	for i, l := range merged {
-		ours[i] = Line(l)
+		ours[i] = Line{SKU: l.SKU, Qty: l.Qty}
 	}
 	return ours, nil
 }

@@ -2,8 +2,6 @@ package orderservice
 
 import (
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 )
 
@@ -19,11 +17,25 @@ const (
 
 // Line is a quantity of one SKU in an order.
 type Line struct {
-	SKU string `json:"sku"`
-	Qty int64  `json:"qty"`
+	SKU      string `json:"sku"`
+	Qty      int64  `json:"qty"`                // as ordered
+	Refunded int64  `json:"refunded,omitempty"` // of Qty, what was taken back since
 }
 
-// Order is one accepted order. Lines must not be changed.
+// Step is a state that an order came to, and when.
+type Step struct {
+	State State     `json:"state"`
+	At    time.Time `json:"at"`
+}
+
+// Refund is a part of a paid order that was taken back.
+type Refund struct {
+	Op    string    `json:"op,omitempty"` // as the caller named it; "" = not named
+	Lines []Line    `json:"lines"`        // merged, by SKU bytes
+	At    time.Time `json:"at"`
+}
+
+// Order is one accepted order. A copy of it stays as it is whatever becomes of the order; what its slices hold must not be changed.
 type Order struct {
 	Order       string    `json:"order"` // from 1, in the order of acceptance
 	Lines       []Line    `json:"lines"` // merged, by SKU bytes, at least one
@@ -32,84 +44,34 @@ type Order struct {
 	Key         string    `json:"key,omitempty"`         // Idempotency-Key as it came
 	State       State     `json:"state"`
 	At          time.Time `json:"at"`
+	Expires     time.Time `json:"expires,omitzero"` // Stockgate-Expires as it came; zero: none
+	History     []Step    `json:"history"`          // every state that it was in, the present one last
+	Refunds     []Refund  `json:"refunds,omitempty"`
 }
 
-// book is the memory of all orders.
-type book struct {
-	mu     sync.Mutex
-	max    int
-	orders []Order
-	live   int              // not cancelled
-	of     map[string][]int // places of a reservation's orders
+// become moves the order to a state. Slices are replaced and never changed, so that copies stand.
+func (o *Order) become(to State, now time.Time) {
+	o.State = to
+	o.History = append(slices.Clip(o.History), Step{to, now})
 }
 
-func newBook(max int) *book { return &book{max: max, of: map[string][]int{}} }
-
-// add records an order and numbers it. Unique: a reservation that has one gets that one again. False: the book is full.
-func (b *book) add(o Order, unique bool) (Order, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	places := b.of[o.Reservation]
-	if unique && o.Reservation != "" && len(places) > 0 {
-		return b.orders[places[0]], true
-	}
-	if len(b.orders) >= b.max {
-		return Order{}, false
-	}
-	o.Order, o.State = strconv.Itoa(len(b.orders)+1), Open
-	if o.Reservation != "" {
-		b.of[o.Reservation] = append(places, len(b.orders))
-	}
-	b.orders = append(b.orders, o)
-	b.live++
-	return o, true
-}
-
-// move sets the state of an order, if it exists and is not cancelled; cancelled is final.
-func (b *book) move(order string, to State) (Order, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n, err := strconv.Atoi(order)
-	if err != nil || n < 1 || n > len(b.orders) || strconv.Itoa(n) != order {
-		return Order{}, false
-	}
-	o := &b.orders[n-1]
-	if o.State != Cancelled {
-		o.State = to
-		if to == Cancelled {
-			b.live--
+// refund takes lines of the order back, all or nothing, and reports whether there was so much left of each. Once nothing is left of any
+// line, the order is cancelled.
+func (o *Order) refund(r Refund) bool {
+	lines, left := slices.Clone(o.Lines), int64(0)
+	for _, back := range r.Lines {
+		i := slices.IndexFunc(lines, func(l Line) bool { return l.SKU == back.SKU })
+		if i < 0 || back.Qty > lines[i].Qty-lines[i].Refunded {
+			return false
 		}
+		lines[i].Refunded += back.Qty
 	}
-	return *o, true
-}
-
-// stateOf is the state of a reservation's orders together: paid if one is, else open if one is.
-func (b *book) stateOf(reservation string) (State, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	places := b.of[reservation]
-	all := Cancelled
-	for _, place := range places {
-		switch b.orders[place].State {
-		case Paid:
-			return Paid, true
-		case Open:
-			all = Open
-		}
+	for _, l := range lines {
+		left += l.Qty - l.Refunded
 	}
-	return all, len(places) > 0
-}
-
-func (b *book) count() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.live
-}
-
-// page is a copy of at most limit orders after the first after.
-func (b *book) page(after, limit int) []Order {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	after = min(after, len(b.orders))
-	return slices.Clone(b.orders[after:min(after+limit, len(b.orders))])
+	o.Lines, o.Refunds = lines, append(slices.Clip(o.Refunds), r)
+	if left == 0 {
+		o.become(Cancelled, r.At)
+	}
+	return true
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"github.com/stockgate/stockgate/stock"
 )
 
 // pageMax bounds the orders in one answer.
@@ -45,26 +47,67 @@ func queryInt(r *http.Request, name string, absent int) (int, error) {
 	return n, nil
 }
 
+// resolve tells a gateway what became of a reservation.
 func (s *Service) resolve(w http.ResponseWriter, r *http.Request) {
-	state, known := s.book.stateOf(r.PathValue("reservation"))
-	if !known {
-		fail(w, http.StatusNotFound, errors.New("no order of this reservation"))
+	if len(s.cfg.Keys) > 0 {
+		if err := verify(r, nil, s.cfg.Keys, s.cfg.Now()); err != nil {
+			fail(w, http.StatusUnauthorized, err)
+			return
+		}
+	}
+	fault := s.asked.take()
+	if !fault.Before.suffer(w, s.ended) {
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]State{"state": state})
+	order, known := s.ByReservation(r.PathValue("reservation"))
+	if !fault.After.suffer(w, s.ended) {
+		return
+	}
+	switch {
+	case fault.overrides():
+		fault.write(w, http.StatusOK)
+	case !known || fault.Lose:
+		fail(w, http.StatusNotFound, errors.New("no order of this reservation"))
+	default:
+		writeJSON(w, http.StatusOK, map[string]State{"state": order.State})
+	}
 }
 
 func (s *Service) move(to State) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		order, known := s.book.move(r.PathValue("order"), to)
-		if !known {
-			fail(w, http.StatusNotFound, errors.New("no such order"))
-			return
-		}
-		if order.State != to {
-			fail(w, http.StatusConflict, fmt.Errorf("the order is %s", order.State))
-			return
-		}
+		order, err := s.book.move(r.PathValue("order"), to)
+		changed(w, order, err)
+	}
+}
+
+// refund takes lines of a paid order back: {"lines":[{"sku","qty"}],"op"}. op makes it safe to repeat.
+func (s *Service) refund(w http.ResponseWriter, r *http.Request) {
+	var asked struct {
+		Op    string       `json:"op"`
+		Lines []stock.Line `json:"lines"`
+	}
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, bodyBytesMax)).Decode(&asked)
+	if err != nil {
+		fail(w, http.StatusBadRequest, fmt.Errorf("the body is no refund: %w", err))
+		return
+	}
+	lines, err := merge(asked.Lines)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	order, err := s.book.refund(r.PathValue("order"), asked.Op, lines)
+	changed(w, order, err)
+}
+
+// changed answers with the order as it is after a change, or says why there was none.
+func changed(w http.ResponseWriter, order Order, err error) {
+	switch {
+	case errors.Is(err, errNoOrder):
+		fail(w, http.StatusNotFound, err)
+	case err != nil:
+		fail(w, http.StatusConflict, err)
+	default:
 		writeJSON(w, http.StatusOK, order)
 	}
 }

@@ -26,6 +26,9 @@ type Config struct {
 	Unique bool
 	// Keys are the secrets of the gateways by key id. Empty: signatures are not looked at.
 	Keys map[string][]byte
+	// Closes reports whether an order that is unpaid at its Stockgate-Expires is cancelled then, so that nobody can pay for what the
+	// gateway gives back. Nil: such an order stays open and can be paid late.
+	Closes func(Order) bool
 	// OrdersMax bounds how many orders are kept. Defaults to 1 000 000.
 	OrdersMax int
 	// Now is the clock that forward-by and signatures are compared with. Defaults to time.Now.
@@ -36,7 +39,8 @@ type Config struct {
 type Service struct {
 	cfg    Config
 	book   *book
-	script script
+	script script // of orders
+	asked  script // of questions by reservation
 	mux    *http.ServeMux
 	end    sync.Once
 	ended  chan struct{} // closed by End: hanging answers let go
@@ -48,12 +52,15 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Service{cfg: cfg, book: newBook(cfg.OrdersMax), mux: http.NewServeMux(), ended: make(chan struct{})}
+	s := &Service{cfg: cfg, mux: http.NewServeMux(), ended: make(chan struct{})}
+	s.book = &book{max: cfg.OrdersMax, now: cfg.Now, closes: cfg.Closes, of: map[string][]int{}}
 	s.mux.HandleFunc("POST /orders", s.place)
+	s.mux.HandleFunc("POST /checkout", s.place)
 	s.mux.HandleFunc("GET /orders", s.list)
 	s.mux.HandleFunc("GET /orders/count", s.count)
 	s.mux.HandleFunc("GET /orders/by-reservation/{reservation}", s.resolve)
 	s.mux.HandleFunc("POST /orders/{order}/pay", s.move(Paid))
+	s.mux.HandleFunc("POST /orders/{order}/refund", s.refund)
 	s.mux.HandleFunc("DELETE /orders/{order}", s.move(Cancelled))
 	return s
 }
@@ -73,17 +80,22 @@ func (s *Service) Serve(ctx context.Context, ln net.Listener) error {
 func (s *Service) End() { s.end.Do(func() { close(s.ended) }) }
 
 // Script makes the next orders go wrong, one fault each; after them Always counts again.
-func (s *Service) Script(faults ...Fault) {
-	s.script.mu.Lock()
-	defer s.script.mu.Unlock()
-	s.script.next = append(s.script.next, faults...)
-}
+func (s *Service) Script(faults ...Fault) { s.script.add(faults) }
 
 // Always makes every order without a scripted fault go wrong like this. The zero Fault mends the service.
-func (s *Service) Always(f Fault) {
-	s.script.mu.Lock()
-	defer s.script.mu.Unlock()
-	s.script.always = f
+func (s *Service) Always(f Fault) { s.script.set(f) }
+
+// ScriptAsked makes the next questions by reservation go wrong, one fault each; after them AlwaysAsked counts again. Lose says that
+// there is no order, whatever there is.
+func (s *Service) ScriptAsked(faults ...Fault) { s.asked.add(faults) }
+
+// AlwaysAsked makes every question by reservation without a scripted fault go wrong like this: with Status 200 and a Body the service is
+// a catch-all. The zero Fault mends it.
+func (s *Service) AlwaysAsked(f Fault) { s.asked.set(f) }
+
+// ByReservation is the order that counts of a reservation's: a paid one, else an open one, else the last. False: there is none.
+func (s *Service) ByReservation(reservation string) (Order, bool) {
+	return s.book.byReservation(reservation)
 }
 
 // Orders is a copy of every order that was accepted, also those cancelled since.
@@ -127,12 +139,17 @@ func (s *Service) accept(r *http.Request, body []byte) (Order, int, error) {
 	if err != nil {
 		return Order{}, http.StatusUnprocessableEntity, err
 	}
+	expires, err := headerTime(r, expiresHeader)
+	if err != nil {
+		return Order{}, http.StatusBadRequest, err
+	}
 	order, kept := s.book.add(Order{
 		Lines:       lines,
 		User:        user,
 		Reservation: r.Header.Get(reservationHeader),
 		Key:         r.Header.Get("Idempotency-Key"),
 		At:          s.cfg.Now(),
+		Expires:     expires,
 	}, s.cfg.Unique)
 	if !kept {
 		return Order{}, http.StatusServiceUnavailable, fmt.Errorf("this sample keeps at most %d orders", s.cfg.OrdersMax)
@@ -142,29 +159,31 @@ func (s *Service) accept(r *http.Request, body []byte) (Order, int, error) {
 
 // inTime refuses what comes after its time: the gateway may have given the units to somebody else since.
 func inTime(r *http.Request, now time.Time) error {
-	given := r.Header.Get(forwardByHeader)
+	by, err := headerTime(r, forwardByHeader)
+	if late := now.Sub(by); err == nil && !by.IsZero() && late > 0 {
+		err = fmt.Errorf("came %s after %s", late.Round(time.Millisecond), forwardByHeader)
+	}
+	return err
+}
+
+// headerTime reads a moment in Unix milliseconds; zero: the header is absent.
+func headerTime(r *http.Request, name string) (time.Time, error) {
+	given := r.Header.Get(name)
 	if given == "" {
-		return nil
+		return time.Time{}, nil
 	}
 	ms, err := strconv.ParseInt(given, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%s is %q, must be Unix milliseconds", forwardByHeader, given)
+		return time.Time{}, fmt.Errorf("%s is %q, must be Unix milliseconds", name, given)
 	}
-	if late := now.Sub(time.UnixMilli(ms)); late > 0 {
-		return fmt.Errorf("came %s after %s", late.Round(time.Millisecond), forwardByHeader)
-	}
-	return nil
+	return time.UnixMilli(ms), nil
 }
 
 func (f Fault) answer(w http.ResponseWriter, order Order, status int, err error) {
-	for name, values := range f.Header {
-		w.Header()[name] = values
-	}
+	f.addHeaders(w)
 	switch {
-	case f.Status != 0 || f.Body != nil:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(cmp.Or(f.Status, status))
-		_, _ = w.Write(f.Body)
+	case f.overrides():
+		f.write(w, status)
 	case err != nil:
 		reject(w, status, err)
 	default:

@@ -87,7 +87,8 @@ func TestAnOrderIsRecordedWithAllThatAnOracleNeeds(t *testing.T) {
 		t.Fatalf("the answer has a code, which only refusals of the gateway have: %s", text)
 	}
 	got := fmt.Sprint(b.Orders())
-	want := fmt.Sprint([]Order{{Order: "1", Lines: []Line{{"sku-1001", 2}}, User: "u1", Reservation: reservation, Key: "k1", State: Open, At: at}})
+	want := fmt.Sprint([]Order{{Order: "1", Lines: []Line{{SKU: "sku-1001", Qty: 2}}, User: "u1", Reservation: reservation, Key: "k1",
+		State: Open, At: at, History: []Step{{Open, at}}}})
 	if got != want {
 		t.Fatalf("orders\n%s\nwant\n%s", got, want)
 	}
@@ -102,7 +103,7 @@ func TestTheGatewaysLinesCountAndNotTheBody(t *testing.T) {
 	b.wantStatus(201, "POST", "/orders", `{"sku":"sku-1","qty":1}`, linesHeader, `"sku-2";q=3, "sku-1";q=1`, "X-User-Id", "u9")
 	b.wantStatus(201, "POST", "/orders", `no JSON at all`, linesHeader, `"sku-2";q=3`)
 	got := b.Orders()
-	if fmt.Sprint(got[0].Lines) != "[{sku-1 1} {sku-2 3}]" || got[0].User != "u9" || fmt.Sprint(got[1].Lines) != "[{sku-2 3}]" {
+	if fmt.Sprint(got[0].Lines) != "[{sku-1 1 0} {sku-2 3 0}]" || got[0].User != "u9" || fmt.Sprint(got[1].Lines) != "[{sku-2 3 0}]" {
 		t.Fatalf("orders %+v", got)
 	}
 }

@@ -17,6 +17,7 @@ const (
 	reservationHeader = "Stockgate-Reservation"
 	linesHeader       = "Stockgate-Lines"
 	forwardByHeader   = "Stockgate-Forward-By"
+	expiresHeader     = "Stockgate-Expires"
 	signatureHeader   = "Stockgate-Signature"
 	outcomeHeader     = "Stockgate-Outcome"
 )
