@@ -7,7 +7,7 @@ type OpKind uint8
 
 // The kinds of change.
 const (
-	// OpSettle takes Reservation.Lines for Reservation.Try: (none | void or released of another try, no kept answer) → held.
+	// OpSettle takes Reservation.Lines for Reservation.Try: (none | a row of another try that may be reopened, see Row.Reopens) → held.
 	OpSettle OpKind = iota + 1
 	// OpBook writes the backend's outcome for (ID, Try), and Answer if not nil, by compare-and-set on (state held, try).
 	// accepted: stays held, or goes to confirmed if Confirm is set. rejected: → released, the units go back. unknown: stays held,
@@ -129,7 +129,7 @@ type Verdict uint8
 const (
 	VerdictNone               Verdict = iota
 	VerdictDone                       // done now, or found done by this very try or op id
-	VerdictDuplicate                  // settle: another try's row is held or confirmed, or an answer is kept: Row tells
+	VerdictDuplicate                  // settle: another try's row, which may not be reopened (Row.Reopens): Row tells
 	VerdictKeyReused                  // settle: same id, other fingerprint; set, adjust: same op id, another change
 	VerdictVoided                     // settle: this try was ended (void or released) before; it may never settle
 	VerdictUnknownReservation         // no row of that id

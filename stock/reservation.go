@@ -51,6 +51,24 @@ type Row struct {
 	UpdatedAt  time.Time
 	Answer     *Answer // kept answer, nil = none
 	OwnerAlive bool    // the owner's heartbeat is younger than replica_timeout, by the database's clock
+	// Now is the database's clock as the row was looked up; zero in the results of ops. What is asked of the order service after
+	// that is asked after Now.
+	Now time.Time
+}
+
+// Reopens reports whether another try may hold the id again: the row's own try came to nothing, so that no order was made, none
+// will be, and no answer is kept. What was ordered once and then cancelled, refunded or ended by time is never ordered again under
+// its request id, and neither is what somebody released without saying how the order ended.
+func (r *Row) Reopens() bool {
+	switch {
+	case r.Answer != nil || r.Paid:
+		return false
+	case r.State == StateVoid:
+		return true
+	case r.State != StateReleased:
+		return false
+	}
+	return r.Outcome == OutcomeRejected || r.Outcome == OutcomeUnknown && r.Reason == ReasonNeverSent
 }
 
 // InFlight reports whether a live gateway is still working on the reservation: held, nothing booked, its owner alive.
