@@ -1,9 +1,10 @@
 package stock
 
-// The reasons of a released row that claim that its order surely was never made.
+// The reasons of a released row that rules depend on.
 const (
 	ReasonNeverSent = "never_sent" // nothing of the request was written to the backend
 	ReasonExpired   = "expired"    // its time was over
+	ReasonCancelled = "cancelled"  // the order service had an order, and has made it void
 )
 
 // CheckI4 holds: one reservation has one order, and so has one request id.

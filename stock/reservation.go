@@ -51,8 +51,7 @@ type Row struct {
 	UpdatedAt  time.Time
 	Answer     *Answer // kept answer, nil = none
 	OwnerAlive bool    // the owner's heartbeat is younger than replica_timeout, by the database's clock
-	// Now is the database's clock as the row was looked up; zero in the results of ops. What is asked of the order service after
-	// that is asked after Now.
+	// Now is the database's clock as the row was read, or zero. Whatever is asked of the order service afterwards is asked after Now.
 	Now time.Time
 }
 
@@ -61,7 +60,7 @@ type Row struct {
 // its request id, and neither is what somebody released without saying how the order ended.
 func (r *Row) Reopens() bool {
 	switch {
-	case r.Answer != nil || r.Paid:
+	case r.Answer != nil, r.Paid, r.Reason == ReasonCancelled:
 		return false
 	case r.State == StateVoid:
 		return true

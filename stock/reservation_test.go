@@ -15,6 +15,7 @@ func TestWhatAnotherTryMayReopen(t *testing.T) {
 	f("refused", Row{State: StateReleased, Outcome: OutcomeRejected, Reason: "refused"}, true)
 	f("refused, and the answer is kept", Row{State: StateReleased, Outcome: OutcomeRejected, Answer: &Answer{Status: 422}}, false)
 	f("cancelled after it was accepted", Row{State: StateReleased, Outcome: OutcomeAccepted, Reason: "cancelled"}, false)
+	f("cancelled, and nobody knew that it was accepted", Row{State: StateReleased, Outcome: OutcomeRejected, Reason: ReasonCancelled}, false)
 	f("expired", Row{State: StateReleased, Outcome: OutcomeAccepted, Reason: ReasonExpired}, false)
 	f("refunded", Row{State: StateReleased, Outcome: OutcomeRejected, Paid: true}, false)
 	f("released by the API while nobody knew", Row{State: StateReleased, Reason: "cancelled"}, false)
