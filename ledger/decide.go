@@ -55,7 +55,7 @@ func (h *held) settle(r *stock.Reservation) stock.Result {
 	switch {
 	case otherWish(row, r):
 		return verdict(stock.VerdictKeyReused, row)
-	case row.Answer != nil:
+	case row.Answer != nil: // it was forwarded, so not even its own try may be told that it was done just now
 		return verdict(stock.VerdictDuplicate, row)
 	case row.Try == r.Try && row.State.Deducted(): // the COMMIT of which got lost
 		res := verdict(stock.VerdictDone, row)
@@ -63,7 +63,7 @@ func (h *held) settle(r *stock.Reservation) stock.Result {
 		return res
 	case row.Try == r.Try:
 		return verdict(stock.VerdictVoided, row)
-	case row.State != stock.StateVoid && row.State != stock.StateReleased:
+	case !row.Reopens():
 		return verdict(stock.VerdictDuplicate, row)
 	}
 	return h.take(row, r)

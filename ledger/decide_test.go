@@ -81,11 +81,20 @@ func TestSettleLooksForDuplicatesBeforeStock(t *testing.T) {
 	f(row(8, stock.StateCompensating, nil), r, stock.VerdictDuplicate)
 	f(row(8, stock.StateSurplus, nil), r, stock.VerdictDuplicate)
 	f(row(8, stock.StateReleased, kept), r, stock.VerdictDuplicate)
-	f(row(8, stock.StateReleased, nil), r, stock.VerdictSoldOut)
 	f(row(8, stock.StateVoid, nil), r, stock.VerdictSoldOut)
+	ended := func(o stock.Outcome, reason string) stock.Row {
+		released := row(8, stock.StateReleased, nil)
+		released.Outcome, released.Reason = o, reason
+		return released
+	}
+	f(ended(stock.OutcomeUnknown, stock.ReasonNeverSent), r, stock.VerdictSoldOut)
+	f(ended(stock.OutcomeRejected, "refused"), r, stock.VerdictSoldOut)
+	f(ended(stock.OutcomeAccepted, stock.ReasonCancelled), r, stock.VerdictDuplicate) // never ordered again under its id
+	f(ended(stock.OutcomeAccepted, reasonExpired), r, stock.VerdictDuplicate)
+	f(ended(stock.OutcomeUnknown, stock.ReasonCancelled), r, stock.VerdictDuplicate) // by the API, while nobody knew
 	other := decideWish(1, 7, stock.Line{SKU: "a", Qty: 2})
 	f(row(7, stock.StateHeld, kept), other, stock.VerdictKeyReused)
-	f(row(8, stock.StateReleased, nil), other, stock.VerdictKeyReused)
+	f(ended(stock.OutcomeUnknown, stock.ReasonNeverSent), other, stock.VerdictKeyReused)
 }
 
 // Every transition that decide makes is one that the domain allows.
