@@ -34,7 +34,7 @@ const rowsQuery = `SELECT r.id, r.try, r.fingerprint, r.activity, r.user_id, r.r
 	r.reason, r.order_ref, r.transition, r.expires_at, r.forward_by, r.created_at, r.updated_at, g.id IS NOT NULL,
 	(SELECT string_agg(l.sku || ' ' || l.qty || ' ' || l.released, ',' ORDER BY l.sku)
 		FROM {reservation_line} l WHERE l.reservation_id = r.id),
-	a.try, a.status, a.headers, a.body, a.at
+	a.try, a.status, a.headers, a.body, a.at, {now}
 FROM {reservation} r
 LEFT JOIN {answer} a ON a.reservation_id = r.id
 LEFT JOIN {gateway} g ON g.id = r.owner AND g.seen_at > {before $2}
@@ -47,17 +47,19 @@ func scanRow(rows *sql.Rows) (*stock.Row, error) {
 		id, state, outcome            string
 		try, fingerprint, hold        int64
 		expires, forward, made, since instant
+		now                           instant
 		lines                         sql.NullString
 		answer                        scannedAnswer
 	)
 	err := rows.Scan(&id, &try, &fingerprint, &r.Activity, &r.User, &r.Route, &state, &outcome, &r.Owner, &r.Keyed, &hold,
 		&r.Reason, &r.OrderRef, &r.Transition, &expires, &forward, &made, &since, &r.OwnerAlive, &lines,
-		&answer.try, &answer.status, &answer.headers, &answer.body, &answer.at)
+		&answer.try, &answer.status, &answer.headers, &answer.body, &answer.at, &now)
 	if err != nil {
 		return nil, err
 	}
 	r.Try, r.Fingerprint, r.Hold = stock.Try(try), uint64(fingerprint), time.Duration(hold)*time.Microsecond
 	r.ExpiresAt, r.ForwardBy, r.CreatedAt, r.UpdatedAt = expires.Time, forward.Time, made.Time, since.Time
+	r.Now = now.Time
 	r.Answer = answer.answer()
 	if r.ID, err = stock.ParseID(id); err != nil {
 		return nil, err
