@@ -256,7 +256,7 @@ func caseUnborn(t *testing.T, e *env) {
 	e.verdict(other, stock.VerdictDone)
 
 	bare := wish("sku-1", 1) // released by its id and try alone
-	e.exec(&stock.Op{Kind: stock.OpRelease, ID: bare.ID, Try: bare.Try})
+	e.exec(&stock.Op{Kind: stock.OpRelease, ID: bare.ID, Try: bare.Try, Reason: stock.ReasonNeverSent})
 	late, other = settle(bare), settle(again(bare))
 	e.exec(late, other)
 	e.verdict(late, stock.VerdictVoided)
