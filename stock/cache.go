@@ -46,11 +46,13 @@ type Closing struct {
 	Won         bool
 }
 
-// OpenEntry is what Redis's open set keeps of a pre-deducted, not yet settled try: enough to settle or void it without its owner.
+// OpenEntry is what Redis's open set keeps of a pre-deducted, not yet settled try: enough to settle or void it without its owner. A
+// reservation with lines of several partitions has an entry in each of them.
 type OpenEntry struct {
-	Reservation
-	Ahead   bool          // forwarded before the commit (eventual SKUs)
-	Overdue time.Duration // how far its deadline has passed, by Redis's clock
+	Reservation               // whole, with its lines of all partitions
+	Out         []Line        // those of Lines that are of the entry's partition: what it adds to their out
+	Ahead       bool          // forwarded before the commit (eventual SKUs)
+	Overdue     time.Duration // how far its deadline has passed, by Redis's clock
 }
 
 // Registers is what Redis holds for one SKU.

@@ -30,7 +30,7 @@ func CheckI2Out(s *Snapshot) []Violation {
 	f := findings{invariant: 2}
 	out := map[string]int64{}
 	for i := range s.Open {
-		for _, l := range s.Open[i].Lines {
+		for _, l := range s.Open[i].Out {
 			out[l.SKU] += l.Qty
 		}
 	}

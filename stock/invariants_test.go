@@ -75,6 +75,10 @@ var plants = []plant{
 	{"Redis is free to sell too little", func(_ *shop, s *Snapshot) { s.Registers[0].Base-- }, "I2 conservation: a: Redis is free"},
 	{"out without entries", func(_ *shop, s *Snapshot) { s.Registers[0].Out, s.Registers[0].Base = 1, s.Registers[0].Base+1 },
 		"I2 conservation: a: out is 1, the open entries add up to 0"},
+	{"entry that out does not count", func(_ *shop, s *Snapshot) {
+		cart := []Line{{"a", 1}, {"b", 1}} // a is of another partition: its units are in the out of the entry there
+		s.Open = append(s.Open, OpenEntry{Reservation: Reservation{Lines: cart}, Out: cart[1:]})
+	}, "I2 conservation: b: out is 0, the open entries add up to 1"},
 	{"Redis has a SKU of its own", func(_ *shop, s *Snapshot) { s.Registers = append(s.Registers, Registers{SKU: "z", Loaded: true}) },
 		"I2 conservation: z: Redis has base 0"},
 
