@@ -32,7 +32,7 @@ func TestAllocationBudget(t *testing.T) {
 			one := wish(1, 1, "sku-0", 1)
 			alone := testing.AllocsPerRun(200, func() {
 				renew(one)
-				if _, err := r.Reserve(context.Background(), one, time.Minute); err != nil {
+				if _, err := r.prededuct(context.Background(), one, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -58,7 +58,7 @@ func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) 
 	for range batchMaxDefault {
 		renew(res)
 		it := r.items.get()
-		it.fill(res, time.Minute)
+		it.fill(res, 0, r.cfg.Partitions, ms(time.Minute))
 		v.pending = append(v.pending, it)
 	}
 	r.slots <- struct{}{}

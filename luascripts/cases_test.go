@@ -225,17 +225,17 @@ func TestC008_OddQuantitiesNeverReachRedis(t *testing.T) {
 		r.load("s", 10)
 		calls := r.Stats().Calls
 		for _, qty := range []int64{0, -1, stock.MaxQuantity + 1, 9223372036854775807, -9223372036854775808} {
-			if _, err := r.Reserve(context.Background(), wish(1, 1, "s", qty), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+			if _, err := r.prededuct(context.Background(), wish(1, 1, "s", qty), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 				t.Errorf("qty %d: %v", qty, err)
 			}
 		}
 		bad := wish(1, 1, "s", 1)
 		bad.Lines = nil
-		if _, err := r.Reserve(context.Background(), bad, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+		if _, err := r.prededuct(context.Background(), bad, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 			t.Errorf("no lines: %v", err)
 		}
 		bad.Lines = []stock.Line{{SKU: "s", Qty: 1}, {SKU: "s", Qty: 1}}
-		if _, err := r.Reserve(context.Background(), bad, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+		if _, err := r.prededuct(context.Background(), bad, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 			t.Errorf("lines not merged: %v", err)
 		}
 		if got := r.Stats().Calls; got != calls {
@@ -306,7 +306,7 @@ func TestC012_OddSKUs(t *testing.T) {
 			r.want(sku, int64(i+1), 0)
 		}
 		for _, sku := range []string{"", "a}b", "{a}", "{}", "}{", "a b", "a\n", "é", long + "x"} {
-			if _, err := r.Reserve(context.Background(), wish(1, 1, sku, 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+			if _, err := r.prededuct(context.Background(), wish(1, 1, sku, 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 				t.Errorf("%q: %v", sku, err)
 			}
 		}

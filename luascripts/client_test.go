@@ -24,12 +24,12 @@ func TestACallerThatGivesUp(t *testing.T) {
 	waitingCtx, giveUpWaiting := context.WithCancel(context.Background())
 	results := make(chan error, 2)
 	go func() {
-		_, err := r.Reserve(sentCtx, wish(2, 1, "s", 1), time.Minute)
+		_, err := r.prededuct(sentCtx, wish(2, 1, "s", 1), time.Minute)
 		results <- err
 	}()
 	r.await(func(s Stats) bool { return s.Calls > 0 && s.Pending == 0 && s.Reservations == 2 })
 	go func() {
-		_, err := r.Reserve(waitingCtx, wish(3, 1, "s", 1), time.Minute)
+		_, err := r.prededuct(waitingCtx, wish(3, 1, "s", 1), time.Minute)
 		results <- err
 	}()
 	r.await(func(s Stats) bool { return s.Pending == 1 })
@@ -41,7 +41,7 @@ func TestACallerThatGivesUp(t *testing.T) {
 	if err := <-results; !errors.Is(err, stock.ErrUnknown) || errors.Is(err, stock.ErrNotExecuted) || Failure(err) {
 		t.Errorf("sent: %v", err)
 	}
-	if _, err := r.Reserve(sentCtx, wish(4, 1, "s", 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+	if _, err := r.prededuct(sentCtx, wish(4, 1, "s", 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 		t.Errorf("given up before: %v", err)
 	}
 	proxy.Stall(false)
@@ -60,7 +60,7 @@ func TestPendingIsBounded(t *testing.T) {
 	proxy.Stall(true)
 	var all sync.WaitGroup
 	ask := func(n int) {
-		all.Go(func() { _, _ = r.Reserve(context.Background(), wish(n, 1, "s", 1), time.Minute) })
+		all.Go(func() { _, _ = r.prededuct(context.Background(), wish(n, 1, "s", 1), time.Minute) })
 	}
 	ask(0)
 	r.await(func(s Stats) bool { return s.Reservations == 1 })
@@ -68,7 +68,7 @@ func TestPendingIsBounded(t *testing.T) {
 		ask(1 + n)
 	}
 	r.await(func(s Stats) bool { return s.Pending == 3 })
-	_, err := r.Reserve(context.Background(), wish(9, 1, "s", 1), time.Minute)
+	_, err := r.prededuct(context.Background(), wish(9, 1, "s", 1), time.Minute)
 	var limit *stock.LimitError
 	if !errors.As(err, &limit) || limit.Limit != "redis.pending_max" || limit.Value != "3" || !errors.Is(err, stock.ErrNotExecuted) {
 		t.Errorf("%v", err)
@@ -122,7 +122,7 @@ func TestTheGuardWrapsEachCall(t *testing.T) {
 	}
 	guard.open = true
 	calls := r.Stats().Calls
-	_, err := r.Reserve(ctx, wish(4, 1, "s", 1), time.Minute)
+	_, err := r.prededuct(ctx, wish(4, 1, "s", 1), time.Minute)
 	if !errors.Is(err, stock.ErrNotExecuted) || !errors.Is(err, errOpen) || errors.Is(err, stock.ErrUnknown) || Failure(err) {
 		t.Errorf("refused: %v", err)
 	}
@@ -156,7 +156,7 @@ func TestShutdownSendsWhatIsPending(t *testing.T) {
 		t.Errorf("%d entries are still open", got)
 	}
 	r.wantRaw("s", "0")
-	if _, err := r.Reserve(ctx, wish(1, 1, "s", 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+	if _, err := r.prededuct(ctx, wish(1, 1, "s", 1), time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
 		t.Errorf("after the end: %v", err)
 	}
 	r.Close(0, closings[:1], nil)
@@ -176,7 +176,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	proxy.Stall(true)
 	asked := make(chan error, 1)
 	go func() {
-		_, err := r.Reserve(context.Background(), wish(1, 1, "s", 1), time.Minute)
+		_, err := r.prededuct(context.Background(), wish(1, 1, "s", 1), time.Minute)
 		asked <- err
 	}()
 	r.await(func(s Stats) bool { return s.Reservations == 1 })

@@ -11,7 +11,7 @@ import (
 
 // CloseNow ends the open entries named, writes down what is known of their ids, and replaces registers by facts, now. stale: the
 // partition's epoch or the server is another than this replica knows, or a fact is of a newer epoch; the part sent so far may have been
-// done. It may be repeated.
+// done. It may be repeated. Entries, ids and facts must be of partition p; a reservation over several partitions is closed in each.
 //
 // It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused
 // (stock.ErrNotExecuted) before anything is sent; facts of an older epoch than the partition's never apply and are left out.
@@ -24,33 +24,39 @@ func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, 
 			return false, err
 		}
 	}
+	return c.closeAll(ctx, p, closings, facts, appendTakes(nil, facts))
+}
+
+// closeAll makes as many calls as are needed.
+func (c *Client) closeAll(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact, takes []take) (stale bool, err error) {
 	cmd := c.borrow()
 	defer c.lend(cmd)
-	for len(closings) > 0 || len(facts) > 0 {
-		n, f := min(len(closings), c.cfg.BatchMax), min(len(facts), c.cfg.BatchMax)
-		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f]); stale || err != nil {
+	for len(closings) > 0 || len(facts) > 0 || len(takes) > 0 {
+		n, f, u := min(len(closings), c.cfg.BatchMax), min(len(facts), c.cfg.BatchMax), min(len(takes), takesMax)
+		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f], takes[:u]); stale || err != nil {
 			return stale, err
 		}
-		closings, facts = closings[n:], facts[f:]
+		closings, facts, takes = closings[n:], facts[f:], takes[u:]
 	}
 	return false, nil
 }
 
-// closeBatch makes one call of at most BatchMax closings and facts, whose ranges have been checked.
-func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings []stock.Closing, facts []stock.Fact) (bool, error) {
+// closeBatch makes one call of at most BatchMax closings and facts and takesMax takes, whose ranges have been checked. The takes in the
+// facts themselves are not looked at.
+func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings []stock.Closing, facts []stock.Fact, takes []take) (bool, error) {
 	epoch, runID, ok := c.known(p)
 	if !ok {
 		c.sawStale(p)
 		return true, nil
 	}
-	ahead := aheadOf(facts, epoch)
+	ahead := aheadOf(facts, epoch) || takesAheadOf(takes, epoch)
 	if ahead {
 		c.sawStale(p) // the database has a newer epoch, and another replica may have loaded under it
 	}
-	if ofEpoch(facts, epoch) == 0 && len(closings) == 0 {
+	if ofEpoch(facts, epoch) == 0 && len(closings) == 0 && takesOfEpoch(takes, epoch) == 0 {
 		return ahead, nil
 	}
-	c.encodeClose(cmd, p, epoch, runID, closings, facts)
+	c.encodeClose(cmd, p, epoch, runID, closings, facts, takes)
 	reply, err := c.call(ctx, &c.scripts.close, cmd)
 	if err != nil {
 		return false, err
@@ -69,7 +75,7 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 }
 
 // encodeClose writes the call as close.lua wants it.
-func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, closings []stock.Closing, facts []stock.Fact) {
+func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, closings []stock.Closing, facts []stock.Fact, takes []take) {
 	k := &c.keys[p]
 	cmd.start(k.part, k.open, k.due, k.out)
 	for i := range facts {
@@ -82,10 +88,12 @@ func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, clo
 		appendIDHex(&hex, closings[i].ID)
 		cmd.keyOfBytes(k.id, hex[:])
 	}
+	cmd.takeKeys(k, epoch, takes)
 	cmd.int(epoch)
 	cmd.text(runID)
 	cmd.int(c.cfg.AnswersKeep.Milliseconds())
 	cmd.int(keyTTL.Milliseconds())
+	cmd.int(takeTTL.Milliseconds())
 	cmd.int(int64(ofEpoch(facts, epoch)))
 	cmd.int(int64(len(closings)))
 	for i := range facts {
@@ -96,6 +104,7 @@ func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, clo
 	for i := range closings {
 		cmd.closing(&closings[i])
 	}
+	cmd.takes(epoch, takes)
 }
 
 // fact adds ver, base, rest and paused. Strong SKUs sell what is available; what was granted is the rest.
@@ -150,7 +159,7 @@ func checkFact(f *stock.Fact) error {
 		return fmt.Errorf("%w: fact of %s: epoch %d and ver %d must be from 0 to %d", stock.ErrNotExecuted, f.SKU, f.Epoch, f.Ver,
 			stock.MaxQuantity)
 	}
-	return nil
+	return checkTakes(f)
 }
 
 // parseCount reads 'S' or 'K' and a number.

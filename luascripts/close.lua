@@ -1,5 +1,6 @@
 -- close: end open entries, write down what is known of their ids, and replace registers by facts. It may be repeated, delayed,
--- reordered and sent by anyone: an entry goes only with its own try, a fact replaces only an older one.
+-- reordered and sent by anyone: an entry goes only with its own try, a fact replaces only an older one, and so does what it says of a
+-- user.
 --
 -- KEYS  1 partition   hash epoch, run_id, ids
 --       2 open        hash id → entry
@@ -7,22 +8,27 @@
 --       4 out         hash SKU → units in open, '#' → epoch it was summed under
 --       5 …           F keys of SKUs, one a fact
 --       then          N id records, one a closing; the name ends with the id, 32 hex digits
+--       then          U take registers: string epoch,ver,qty
 -- ARGV  1 epoch       that the caller knows, 1 … 2^53; every fact is of this epoch
 --       2 run id      of the server that was loaded; '' = do not ask
 --       3 keep        TTL of a record that won leaves, ms
 --       4 TTL         of all other keys, renewed, ms
---       5 F           facts, 0 … 128
---       6 N           closings, 0 … 128; F + N ≥ 1
+--       5 take TTL    of a take register, from its writing on; it is not renewed, ms
+--       6 F           facts, 0 … 128
+--       7 N           closings, 0 … 128; U is 0 … 512, F + N + U ≥ 1
 --       then F times  ver, base, rest (0 … 2^53), paused (0 | 1)
 --       then N times  try|fingerprint if won, try (16 hex digits) if lost
+--       then U times  epoch,ver,qty: what a user has of a SKU since that transaction, each 0 … 2^53, of this epoch
 -- Reply 'S' stale: nothing was read or written
 --       'K' n: done; n registers or entries were not what they must be and were left untouched
--- Cost  4 + F commands to look; 2 for entries that go, 1 a record, 2 a fact that is newer, 1 to 3 for out, 4 to renew.
+-- Cost  4 + F commands to look, 1 more if U > 0; 2 for entries that go, 1 a record, 2 a fact that is newer, 1 a take that is newer, 1
+--       to 3 for out, 4 to renew.
 
 local part = redis.call('HMGET', KEYS[1], 'epoch', 'run_id')
 if not current(part, ARGV[1], ARGV[2]) then return 'S' end
 
-local keep, ttl, F, N = ARGV[3], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local keep, ttl, take_ttl, F, N = ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local U = #KEYS - 4 - F - N
 local corrupt = 0
 
 -- Closings: which entries go, by how much out falls, what becomes of the records.
@@ -39,7 +45,7 @@ local function fall(lines)
 end
 
 if N > 0 then
-  local ids, first = {}, 7 + 4 * F
+  local ids, first = {}, 8 + 4 * F
   for i = 1, N do ids[i] = string.sub(KEYS[4 + F + i], -32) end
   local entries = redis.call('HMGET', KEYS[2], unpack(ids))
   local records = redis.call('MGET', unpack(KEYS, 5 + F, 4 + F + N))
@@ -101,9 +107,25 @@ for f = 1, F do
     seen[#seen + 1] = KEYS[4 + f]
     if not ver then
       corrupt = corrupt + 1
-    elseif tonumber(ARGV[3 + 4 * f]) > (stands[KEYS[4 + f]] or ver) then
+    elseif tonumber(ARGV[4 + 4 * f]) > (stands[KEYS[4 + f]] or ver) then
       newer[#newer + 1] = f
-      stands[KEYS[4 + f]] = tonumber(ARGV[3 + 4 * f])
+      stands[KEYS[4 + f]] = tonumber(ARGV[4 + 4 * f])
+    end
+  end
+end
+
+-- Takes: only newer ones. A register does not follow its SKU's key: a fact that came too late for the SKU may be the last word on a
+-- user, because the later transactions were those of others.
+local takes, heard = {}, {} -- by key: register to write; epoch and ver as they stand, or as earlier takes of this call leave them
+if U > 0 then
+  local standing = redis.call('MGET', unpack(KEYS, 5 + F + N))
+  for u = 1, U do
+    local key, register = KEYS[4 + F + N + u], ARGV[7 + 4 * F + N + u]
+    heard[key] = heard[key] or {take_of(standing[u])}
+    local epoch, ver = take_of(register)
+    local e, v = heard[key][1] or -1, heard[key][2] or -1
+    if epoch > e or (epoch == e and ver > v) then
+      takes[key], heard[key] = register, {epoch, ver}
     end
   end
 end
@@ -124,9 +146,10 @@ for _, w in ipairs(writes) do
   end
 end
 for _, f in ipairs(newer) do
-  local a = 3 + 4 * f
+  local a = 4 + 4 * f
   redis.call('HSET', KEYS[4 + f], 'ver', ARGV[a], 'base', ARGV[a + 1], 'rest', ARGV[a + 2], 'paused', ARGV[a + 3])
 end
+for key, register in pairs(takes) do redis.call('SET', key, register, 'PX', take_ttl) end
 for _, key in ipairs(seen) do redis.call('PEXPIRE', key, ttl) end
 for k = 1, 4 do redis.call('PEXPIRE', KEYS[k], ttl) end
 return 'K' .. corrupt

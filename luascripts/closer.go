@@ -2,6 +2,7 @@ package luascripts
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 )
 
 // closer coalesces the closings and facts of one partition, like reserver does reservations. Of several facts of a SKU only the
-// newest waits.
+// newest waits, but what each of them says of users does.
 //
 // Invariant: running is true exactly while a goroutine is between the start of run and its last take.
 type closer struct {
@@ -28,13 +29,15 @@ type closer struct {
 	p int
 
 	mu      sync.Mutex
-	pending []stock.Closing // FIFO
-	latest  map[string]stock.Fact
+	pending []stock.Closing       // FIFO
+	latest  map[string]stock.Fact // without Takes
+	users   []take                // FIFO
 	running bool
 
 	// Of the running goroutine alone.
 	closings []stock.Closing
 	facts    []stock.Fact
+	takes    []take
 	cmd      command
 }
 
@@ -70,21 +73,37 @@ func (v *closer) add(closings []stock.Closing, facts []stock.Fact) {
 	}
 	v.pending = append(v.pending, closings...)
 	for i := range facts {
-		v.keepLocked(&facts[i])
+		if checkFact(&facts[i]) != nil {
+			v.c.stats.factsDropped.Add(1)
+			continue
+		}
+		v.keepLocked(facts[i])
+		v.keepTakesLocked(facts[i : i+1])
 	}
 }
 
 // keepLocked lets f wait if it is newer than what waits for its SKU.
-func (v *closer) keepLocked(f *stock.Fact) {
+func (v *closer) keepLocked(f stock.Fact) {
 	waits, ok := v.latest[f.SKU]
 	if ok && !f.Newer(waits) {
 		return
 	}
-	if checkFact(f) != nil || !ok && len(v.latest) >= v.c.cfg.PendingMax {
+	if !ok && len(v.latest) >= v.c.cfg.PendingMax {
 		v.c.stats.factsDropped.Add(1)
 		return
 	}
-	v.latest[f.SKU] = *f
+	f.Takes = nil // they may be part of what the caller uses again
+	v.latest[f.SKU] = f
+}
+
+// keepTakesLocked lets wait what a fact says of users, as far as there is room. What is dropped heals by itself: without a register
+// the database alone counts, and one that stands too high ends with takeTTL.
+func (v *closer) keepTakesLocked(fact []stock.Fact) {
+	v.users = appendTakes(v.users, fact)
+	if over := len(v.users) - v.c.cfg.PendingMax; over > 0 {
+		v.c.stats.takesDropped.Add(int64(over))
+		v.users = v.users[:v.c.cfg.PendingMax]
+	}
 }
 
 // launch starts the goroutine. mu is held.
@@ -103,7 +122,7 @@ func (v *closer) launch() bool {
 func (v *closer) waiting() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.pending) + len(v.latest)
+	return len(v.pending) + len(v.latest) + len(v.users)
 }
 
 func (v *closer) run() {
@@ -113,7 +132,7 @@ func (v *closer) run() {
 	}
 }
 
-// take moves the next batch into closings and facts. false: there is none and the goroutine has to end.
+// take moves the next batch into closings, facts and takes. false: there is none and the goroutine has to end.
 func (v *closer) take() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -128,7 +147,10 @@ func (v *closer) take() bool {
 		v.facts = append(v.facts, f)
 		delete(v.latest, sku)
 	}
-	v.running = len(v.closings) > 0 || len(v.facts) > 0
+	u := min(len(v.users), takesMax)
+	v.takes = append(v.takes[:0], v.users[:u]...)
+	v.users = slices.Delete(v.users, 0, u)
+	v.running = len(v.closings) > 0 || len(v.facts) > 0 || len(v.takes) > 0
 	return v.running
 }
 
@@ -143,6 +165,7 @@ func (v *closer) deliver() {
 		}
 		if attempt == closeAttempts || !v.pause(delay) {
 			v.c.dropClose(len(v.closings), len(v.facts), err)
+			v.c.stats.takesDropped.Add(int64(len(v.takes)))
 			return
 		}
 		delay = min(2*delay, closeDelayMost)
@@ -156,7 +179,7 @@ func (v *closer) send() (stale bool, err error) {
 			err = badReply("close", cause)
 		}
 	}()
-	return v.c.closeBatch(context.Background(), v.p, &v.cmd, v.closings, v.facts)
+	return v.c.closeBatch(context.Background(), v.p, &v.cmd, v.closings, v.facts, v.takes)
 }
 
 // pause waits, or says that the client is ending.

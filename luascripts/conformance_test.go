@@ -151,10 +151,26 @@ func TestItemsOfOneBatchSeeEachOther(t *testing.T) {
 // batch sends reservations as one batch, in order.
 func (r *rig) batch(all ...*stock.Reservation) []stock.CacheReply {
 	r.Helper()
-	v := &reserver{c: r.Client, p: r.p(all[0].Lines[0].SKU)}
-	for _, res := range all {
+	items := make([]asked, len(all))
+	for i, res := range all {
+		items[i] = asked{res, ms(time.Minute)}
+	}
+	return r.batchIn(r.p(all[0].Lines[0].SKU), items...)
+}
+
+// asked is a reservation as it is sent, or a peek at it.
+type asked struct {
+	*stock.Reservation
+	ttl int64
+}
+
+// batchIn is batch in partition p, also of peeks.
+func (r *rig) batchIn(p int, all ...asked) []stock.CacheReply {
+	r.Helper()
+	v := &reserver{c: r.Client, p: p}
+	for _, a := range all {
 		it := r.items.get()
-		it.fill(res, time.Minute)
+		it.fill(a.Reservation, p, r.cfg.Partitions, a.ttl)
 		it.state.Store(stateSent)
 		v.batch = append(v.batch, it)
 	}
@@ -168,7 +184,7 @@ func (r *rig) batch(all ...*stock.Reservation) []stock.CacheReply {
 		}
 		replies[i] = it.reply
 		if it.reply.Code >= stock.CacheNotLoaded {
-			replies[i].SKU = all[i].Lines[it.line].SKU
+			replies[i].SKU = all[i].Lines[it.lines[it.line].of].SKU
 		}
 	}
 	return replies
@@ -366,11 +382,11 @@ func TestDueGivesAllThatASettleNeeds(t *testing.T) {
 		r.load("s", 10)
 		res := wish(1, 0xfedcba9876543210, "s", 3)
 		res.Activity, res.User, res.Keyed = "11.11", "ü|=,\n", false
-		if _, err := r.Reserve(ctx, res, time.Hour); err != nil {
+		if _, err := r.prededuct(ctx, res, time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		late := wish(2, 2, "s", 1)
-		if _, err := r.Reserve(ctx, late, time.Millisecond); err != nil {
+		if _, err := r.prededuct(ctx, late, time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 		due := r.awaitDue(1)

@@ -2,24 +2,37 @@ package luascripts
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/stockgate/stockgate/stock"
 )
 
 // An open entry is a string: try|fingerprint|sku=qty,sku=qty|rest. The first two parts, 16 hex digits each, are also the id record.
-// Scripts read the first three parts; the rest is Go's alone: a version byte, then hold, flags and the length-prefixed strings
-// activity, user, route and owner, so that they may hold any byte. Neither = , nor | can stand in a SKU.
+// Scripts read the first three parts. The third has the lines of the entry's own partition, which are what its out counts. The rest is
+// Go's alone, and makes the entry of any partition enough to settle or void the whole reservation. Neither = , nor | can stand in a SKU.
+//
+// The rest is a version byte, a byte of flags, hold, and the texts activity, user, route and owner, each behind its length, so that they
+// may hold any byte. By the flags there follow, in this order:
+//
+//	flagCart       all lines, of all partitions: their number, and for each SKU and quantity. Without it the third part has all
+//	flagTerms      for each line its activity and its limit
+//	flagOpenLimit  how many reservations the user may hold
+//
+// Version 1 has none of these three. It is still what is written where it says all, so that replicas of release v0.1.0, which know no
+// other, go on settling and voiding such entries while an upgrade or a way back from it is under way.
 const (
-	entryVersion = '1'
-	recordBytes  = 33 // of try|fingerprint
+	entryVersion1 = '1'
+	entryVersion2 = '2'
+	recordBytes   = 33 // of try|fingerprint
 
-	flagKeyed = 1 << 0
-	flagAhead = 1 << 1
+	flagKeyed     = 1 << 0
+	flagAhead     = 1 << 1
+	flagCart      = 1 << 2
+	flagTerms     = 1 << 3
+	flagOpenLimit = 1 << 4
+
+	flagsOfVersion1 = flagKeyed | flagAhead
+	flagsOfVersion2 = flagsOfVersion1 | flagCart | flagTerms | flagOpenLimit
 )
 
 // appendRecord appends try|fingerprint.
@@ -38,105 +51,58 @@ func appendHex(b []byte, n uint64) []byte {
 	return b
 }
 
-// appendEntry appends the open entry of r.
-func appendEntry(b []byte, r *stock.Reservation, ahead bool) []byte {
+// appendEntry appends the open entry of r in the partition whose lines are mine, at least one.
+func appendEntry(b []byte, r *stock.Reservation, mine []itemLine, ahead bool) []byte {
 	b = appendRecord(b, r.Try, r.Fingerprint)
 	sep := byte('|')
-	for i := range r.Lines {
-		b = append(append(b, sep), r.Lines[i].SKU...)
-		b = strconv.AppendInt(append(b, '='), r.Lines[i].Qty, 10)
+	for i := range mine {
+		l := &r.Lines[mine[i].of]
+		b = append(append(b, sep), l.SKU...)
+		b = strconv.AppendInt(append(b, '='), l.Qty, 10)
 		sep = ','
 	}
-	var flags byte
-	if r.Keyed {
-		flags |= flagKeyed
+	version, flags := byte(entryVersion1), entryFlags(r, len(mine) < len(r.Lines), ahead)
+	if flags&^flagsOfVersion1 != 0 {
+		version = entryVersion2
 	}
-	if ahead {
-		flags |= flagAhead
-	}
-	b = append(b, '|', entryVersion, flags)
+	b = append(b, '|', version, flags)
 	b = binary.AppendVarint(b, int64(r.Hold))
 	for _, s := range [...]string{r.Activity, r.User, r.Route, r.Owner} {
-		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		b = appendText(b, s)
+	}
+	return appendByFlags(b, r, flags)
+}
+
+func entryFlags(r *stock.Reservation, cart, ahead bool) (flags byte) {
+	for _, f := range [...]struct {
+		set bool
+		bit byte
+	}{{r.Keyed, flagKeyed}, {ahead, flagAhead}, {cart, flagCart}, {len(r.Terms) > 0, flagTerms}, {r.OpenLimit != 0, flagOpenLimit}} {
+		if f.set {
+			flags |= f.bit
+		}
+	}
+	return flags
+}
+
+func appendByFlags(b []byte, r *stock.Reservation, flags byte) []byte {
+	if flags&flagCart != 0 {
+		b = binary.AppendUvarint(b, uint64(len(r.Lines)))
+		for i := range r.Lines {
+			b = binary.AppendVarint(appendText(b, r.Lines[i].SKU), r.Lines[i].Qty)
+		}
+	}
+	if flags&flagTerms != 0 {
+		for i := range r.Terms {
+			b = binary.AppendVarint(appendText(b, r.Terms[i].Activity), r.Terms[i].Limit)
+		}
+	}
+	if flags&flagOpenLimit != 0 {
+		b = binary.AppendVarint(b, r.OpenLimit)
 	}
 	return b
 }
 
-var errEntry = errors.New("open entry cannot be read")
-
-// parseEntry reads what appendEntry wrote. The entry's strings are parts of s.
-func parseEntry(id, s string) (stock.OpenEntry, error) {
-	e, err := parseEntryParts(id, s)
-	if err != nil {
-		return e, fmt.Errorf("%w: id %.40q: %w", errEntry, id, err)
-	}
-	return e, nil
-}
-
-func parseEntryParts(id, s string) (e stock.OpenEntry, err error) {
-	if e.ID, err = stock.ParseID(id); err != nil {
-		return e, err
-	}
-	if e.Try, e.Fingerprint, err = parseRecord(s); err != nil {
-		return e, err
-	}
-	lines, rest, found := strings.Cut(strings.TrimPrefix(s[recordBytes:], "|"), "|")
-	if !found {
-		return e, errors.New("no lines")
-	}
-	if e.Lines, err = parseLines(lines); err != nil {
-		return e, err
-	}
-	return e, parseRest(&e, rest)
-}
-
-// parseRecord reads try|fingerprint from the front of s.
-func parseRecord(s string) (stock.Try, uint64, error) {
-	if len(s) < recordBytes || s[16] != '|' {
-		return 0, 0, errors.New("no record in front")
-	}
-	try, err := stock.ParseTry(s[:16])
-	if err != nil {
-		return 0, 0, err
-	}
-	fingerprint, err := strconv.ParseUint(s[17:recordBytes], 16, 64)
-	return try, fingerprint, err
-}
-
-func parseLines(s string) ([]stock.Line, error) {
-	lines := make([]stock.Line, 0, 1+strings.Count(s, ","))
-	for part := range strings.SplitSeq(s, ",") {
-		sku, digits, _ := strings.Cut(part, "=")
-		if err := stock.CheckSKU(sku); err != nil {
-			return nil, err
-		}
-		qty, err := strconv.ParseInt(digits, 10, 64)
-		if err != nil || qty < 1 || qty > stock.MaxQuantity {
-			return nil, fmt.Errorf("qty of %s is %q", sku, digits)
-		}
-		lines = append(lines, stock.Line{SKU: sku, Qty: qty})
-	}
-	return lines, nil
-}
-
-func parseRest(e *stock.OpenEntry, s string) error {
-	if len(s) < 2 || s[0] != entryVersion {
-		return errors.New("unknown version")
-	}
-	e.Keyed, e.Ahead = s[1]&flagKeyed != 0, s[1]&flagAhead != 0
-	rest := []byte(s[2:])
-	hold, n := binary.Varint(rest)
-	if n <= 0 {
-		return errors.New("no hold")
-	}
-	e.Hold = time.Duration(hold)
-	s = s[2+n:]
-	for _, field := range [...]*string{&e.Activity, &e.User, &e.Route, &e.Owner} {
-		length, n := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
-		if n <= 0 || length > uint64(len(s)-n) {
-			return errors.New("a text is cut off")
-		}
-		*field, s = s[n:n+int(length)], s[n+int(length):]
-	}
-	return nil
+func appendText(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

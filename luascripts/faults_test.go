@@ -43,7 +43,7 @@ func TestALostReplyIsUnknownAndAskedAgainWonOnce(t *testing.T) {
 			res := wish(1, 1, "s", 1)
 			r.buy("s", 1, 2) // the script is there
 			fired := proxy.Arm(faults.Trigger{Match: faults.Contains(res.ID.String()), Forward: true, Then: how})
-			_, err := r.Reserve(context.Background(), res, time.Minute)
+			_, err := r.prededuct(context.Background(), res, time.Minute)
 			if !errors.Is(err, stock.ErrUnknown) || errors.Is(err, stock.ErrNotExecuted) || !Failure(err) {
 				t.Fatalf("%v, failure of the node %v", err, Failure(err))
 			}
@@ -99,7 +99,7 @@ func TestARefusedConnectionIsNotExecuted(t *testing.T) {
 	proxy.Cut(faults.RST)
 	sure := 0
 	for n := range 10 {
-		_, err := r.Reserve(context.Background(), wish(n, 1, "s", 1), time.Minute)
+		_, err := r.prededuct(context.Background(), wish(n, 1, "s", 1), time.Minute)
 		if err == nil || !Failure(err) {
 			t.Fatalf("%v", err)
 		}
@@ -157,7 +157,7 @@ func TestServersThatRefuseAreNotExecuted(t *testing.T) {
 			r.load("s", 10)
 			res := wish(1, 1, "s", 1)
 			undo := begin(r)
-			_, err := r.Reserve(ctx, res, time.Minute)
+			_, err := r.prededuct(ctx, res, time.Minute)
 			undo()
 			if !errors.Is(err, stock.ErrNotExecuted) || errors.Is(err, stock.ErrUnknown) || !Failure(err) {
 				t.Fatalf("%v, failure of the node %v", err, Failure(err))
@@ -198,7 +198,7 @@ func TestC018_NoReplyGoesToAnotherCommand(t *testing.T) {
 			all.Go(func() {
 				i := n % skus
 				res := wish(round*10_000+n, 1, fmt.Sprint("sku-", i), 1)
-				reply, err := r.Reserve(context.Background(), res, time.Minute)
+				reply, err := r.prededuct(context.Background(), res, time.Minute)
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
@@ -224,7 +224,7 @@ func TestC018_NoReplyGoesToAnotherCommand(t *testing.T) {
 	proxy.Delay(0, 0)
 	for _, res := range unknown {
 		r.patiently(func() error {
-			reply, err := r.Reserve(context.Background(), res, time.Minute)
+			reply, err := r.prededuct(context.Background(), res, time.Minute)
 			if err == nil && reply.Code != stock.CacheWon {
 				t.Errorf("unknown, asked again: %+v", reply)
 			}

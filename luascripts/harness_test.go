@@ -127,9 +127,18 @@ func (r *rig) load(sku string, available int64) {
 	}
 }
 
+// prededuct reserves the lines of the first line's partition.
+func (r *rig) prededuct(ctx context.Context, res *stock.Reservation, ttl time.Duration) (stock.CacheReply, error) {
+	p := 0
+	if len(res.Lines) > 0 {
+		p = r.p(res.Lines[0].SKU)
+	}
+	return r.Reserve(ctx, p, res, ttl)
+}
+
 func (r *rig) ask1(res *stock.Reservation) stock.CacheReply {
 	r.Helper()
-	reply, err := r.Reserve(context.Background(), res, time.Minute)
+	reply, err := r.prededuct(context.Background(), res, time.Minute)
 	if err != nil {
 		r.Fatalf("reserve: %v", err)
 	}

@@ -1,10 +1,14 @@
 package luascripts
 
-import "strconv"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+)
 
 // All key names are made here; scripts only get them. The keys of partition p share the hash tag {<prefix>:<p>}, so that a script
 // that needs several finds them on one node of a cluster. A SKU stands behind the tag and cannot close it: stock.CheckSKU allows
-// no braces.
+// no braces. Only the first brace pair of a name is its tag, so an activity or a user behind it may hold any byte.
 //
 //	{stockgate:7}:part          hash    epoch, run_id, ids
 //	{stockgate:7}:open          hash    id → entry of a try that is not settled yet
@@ -12,6 +16,7 @@ import "strconv"
 //	{stockgate:7}:out           hash    SKU → units in open; '#' → epoch they were summed under
 //	{stockgate:7}:sku:<sku>     hash    epoch, base, rest, ver, paused
 //	{stockgate:7}:id:<id>       string  try|fingerprint
+//	{stockgate:7}:take:<name>   string  epoch,ver,qty: what a user has of a SKU in an activity; see appendTakeName
 //	stockgate:meta              hash    deployment, partitions, prefix
 //
 // out does not stand beside base in the SKU's hash because a close knows the SKUs of an entry only once it has read the entry, and
@@ -21,12 +26,32 @@ import "strconv"
 // need not make new ones.
 type partitionKeys struct {
 	part, open, due, out any // string
-	sku, id              string
+	sku, id, take        string
 }
 
 func newPartitionKeys(prefix string, p int) partitionKeys {
 	tag := "{" + prefix + ":" + strconv.Itoa(p) + "}:"
-	return partitionKeys{part: tag + "part", open: tag + "open", due: tag + "due", out: tag + "out", sku: tag + "sku:", id: tag + "id:"}
+	return partitionKeys{part: tag + "part", open: tag + "open", due: tag + "due", out: tag + "out", sku: tag + "sku:", id: tag + "id:",
+		take: tag + "take:"}
 }
 
 func metaKey(prefix string) string { return prefix + ":meta" }
+
+// takeNameMax is how many bytes of activity and user stand in the name of a take register as they are. Longer ones are hashed, so
+// that no name is longer than a SKU and 68 bytes.
+const takeNameMax = 64
+
+// appendTakeName appends the name of a take register: <sku>/<bytes of activity>/<activity><user>, or, if those are long,
+// <sku>#<SHA-256 of what stands behind the first stroke, hex>. No two (SKU, activity, user) share a name: a SKU has neither / nor #.
+func appendTakeName(b []byte, sku, activity, user string) []byte {
+	b = append(append(b, sku...), '/')
+	from := len(b)
+	b = append(strconv.AppendInt(b, int64(len(activity)), 10), '/')
+	b = append(append(b, activity...), user...)
+	if len(activity)+len(user) <= takeNameMax {
+		return b
+	}
+	sum := sha256.Sum256(b[from:])
+	b[from-1] = '#'
+	return hex.AppendEncode(b[:from], sum[:])
+}

@@ -2,6 +2,7 @@ package luascripts
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -13,16 +14,18 @@ import (
 // A transaction that commits between the reading of a fact and its Load sends its own fact to a key that is not there yet, where it
 // has no effect. So read the facts once more after Load and send them by CloseNow: from then on nothing is missed.
 //
-// It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused.
+// It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range
+// or of SKUs of another partition are refused. What the facts say of users is told once the keys are there.
 func (c *Client) Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error) {
 	if err := c.partition(p); err != nil {
 		return false, err
 	}
 	for i := range facts {
-		if err := checkFact(&facts[i]); err != nil {
+		if err := c.checkLoad(p, &facts[i]); err != nil {
 			return false, err
 		}
 	}
+	takes := appendTakes(nil, facts)
 	cmd := c.borrow()
 	defer c.lend(cmd)
 	for len(facts) > 0 {
@@ -32,7 +35,7 @@ func (c *Client) Load(ctx context.Context, p int, facts []stock.Fact) (stale boo
 		}
 		facts = facts[n:]
 	}
-	return false, nil
+	return c.closeAll(ctx, p, nil, nil, takes)
 }
 
 func (c *Client) loadBatch(ctx context.Context, p int, cmd *command, facts []stock.Fact) (bool, error) {
@@ -67,4 +70,15 @@ func (c *Client) loadBatch(ctx context.Context, p int, cmd *command, facts []sto
 	}
 	c.alarm(unreadable, "load", p)
 	return stale, nil
+}
+
+// checkLoad refuses what a script cannot count with, and keys that nobody would look for.
+func (c *Client) checkLoad(p int, f *stock.Fact) error {
+	if err := checkFact(f); err != nil {
+		return err
+	}
+	if is := stock.Partition(f.SKU, c.cfg.Partitions); is != p {
+		return fmt.Errorf("%w: fact of %s is of partition %d, not %d", stock.ErrNotExecuted, f.SKU, is, p)
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func (r *rig) hammer(callers int) (stop func() int64) {
 	for n := range callers {
 		all.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				_, err := r.Reserve(context.Background(), wish(n*1_000_000+i, 1, fmt.Sprint("sku-", n%50), 1), time.Minute)
+				_, err := r.prededuct(context.Background(), wish(n*1_000_000+i, 1, fmt.Sprint("sku-", n%50), 1), time.Minute)
 				if err != nil && errors.Is(err, stock.ErrUnknown) == errors.Is(err, stock.ErrNotExecuted) {
 					r.Errorf("not one class: %v", err)
 				}
@@ -51,7 +51,7 @@ func TestWaitingForAConnectionIsNoFailure(t *testing.T) {
 	var all sync.WaitGroup
 	for p, sku := range skus {
 		all.Go(func() {
-			if _, err := r.Reserve(context.Background(), wish(p, 1, sku, 1), time.Minute); err != nil {
+			if _, err := r.prededuct(context.Background(), wish(p, 1, sku, 1), time.Minute); err != nil {
 				t.Errorf("partition %d: %v", p, err)
 			}
 		})
@@ -124,7 +124,7 @@ func TestC019_PoolIsBoundedAndHeals(t *testing.T) {
 		}
 		o.end()
 		r.patiently(func() error { _, err := r.RunID(context.Background()); return err })
-		r.patiently(func() error { _, err := r.Reserve(context.Background(), wish(1, 1, "s", 1), time.Minute); return err })
+		r.patiently(func() error { _, err := r.prededuct(context.Background(), wish(1, 1, "s", 1), time.Minute); return err })
 		bounded(o.name + ", healed")
 		if established(t, proxy.Addr()) == 0 {
 			t.Errorf("%s, healed: no connection is seen, so none can be counted", o.name)

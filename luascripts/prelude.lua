@@ -43,3 +43,12 @@ local function lines_of(entry)
   end
   return lines
 end
+
+-- take_of reads a take register, epoch,ver,qty. nil: there is none, or it cannot be read, which counts as none: it only filters, the
+-- database counts again.
+local function take_of(register)
+  local epoch, ver, qty = string.match(register or '', '^(%d+),(%d+),(%d+)$')
+  epoch, ver, qty = integer(epoch), integer(ver), integer(qty)
+  if epoch and ver and qty then return epoch, ver, qty end
+  return nil
+end

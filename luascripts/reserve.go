@@ -1,6 +1,7 @@
 package luascripts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/crc32"
@@ -12,27 +13,32 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// item is one reservation on its way through a reserver. It holds copies of all that is sent, so that a caller that gives up may use
+// item is one reservation, or a peek at one, on its way through a reserver. It holds copies of all that is sent, so that a caller that gives up may use
 // its reservation again at once.
 type item struct {
-	buf      []byte // id (hex), entry, and SKU and quantity of each line, one behind another
-	id       [32]byte
-	entryEnd int
-	lines    []itemLine
-	ttl      int64 // ms
-	state    atomic.Uint32
-	done     chan struct{} // gets one token when reply and err are set, if the caller still waits
+	buf       []byte // SKU, quantity and name of the take register of each line, then the entry
+	id        [32]byte
+	entryFrom int
+	lines     []itemLine // those of the reserver's partition
+	ttl       int64      // ms; peek: nothing is taken
+	state     atomic.Uint32
+	done      chan struct{} // gets one token when reply and err are set, if the caller still waits
 
 	reply stock.CacheReply // without SKU
-	line  int              // index of the line that decided
+	line  int              // index in lines of the one that decided
 	err   error
 }
 
-// itemLine is where a line's SKU and quantity (decimal) stand in buf.
+// peek in place of an item's ttl asks what a reserve would be answered.
+const peek = 0
+
+// itemLine is where a line's SKU, quantity (decimal) and, if it is limited, name of the take register stand in buf.
 type itemLine struct {
-	sku, qty, end int
-	hash          uint32 // CRC-32 of the SKU
-	at            int    // its number among the SKUs of the batch, from 0
+	sku, qty, take, end int
+	limit               int64  // most units that the user may have; 0: not limited
+	hash                uint32 // CRC-32 of the SKU
+	of                  int    // its index among all lines of the reservation
+	at                  int    // its number among the SKUs of the batch, from 0
 }
 
 // The states of an item. The caller may leave a waiting or sent one (then the reserver frees it); the reserver takes waiting to sent,
@@ -59,21 +65,40 @@ func (p *itemPool) put(it *item) {
 	p.pool.Put(it)
 }
 
-// fill makes it the item of r. The encoding happens here, in the caller's goroutine, to keep the reserver's short.
-func (it *item) fill(r *stock.Reservation, ttl time.Duration) {
+// fill makes it the item of r in partition p of partitions. The encoding happens here, in the caller's goroutine, to keep the
+// reserver's short. Without a line of p, lines is empty and the item cannot be sent.
+func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64) {
 	appendIDHex(&it.id, r.ID)
-	it.buf = appendEntry(it.buf[:0], r, false)
-	it.entryEnd, it.lines, it.ttl = len(it.buf), it.lines[:0], ms(ttl)
+	it.buf, it.lines, it.ttl = it.buf[:0], it.lines[:0], ttl
 	for i := range r.Lines {
-		l := itemLine{sku: len(it.buf)}
-		it.buf = append(it.buf, r.Lines[i].SKU...)
-		l.qty = len(it.buf)
-		it.buf = strconv.AppendInt(it.buf, r.Lines[i].Qty, 10)
-		l.end = len(it.buf)
-		l.hash = crc32.ChecksumIEEE(it.buf[l.sku:l.qty])
-		it.lines = append(it.lines, l)
+		if stock.Partition(r.Lines[i].SKU, partitions) == p {
+			it.add(r, i)
+		}
+	}
+	it.entryFrom = len(it.buf)
+	if ttl == peek {
+		it.buf = append(appendRecord(it.buf, r.Try, r.Fingerprint), '|')
+	} else {
+		it.buf = appendEntry(it.buf, r, it.lines, false)
 	}
 	it.state.Store(stateWaiting)
+}
+
+// add adds line i of r.
+func (it *item) add(r *stock.Reservation, i int) {
+	line := &r.Lines[i]
+	l := itemLine{sku: len(it.buf), of: i}
+	it.buf = append(it.buf, line.SKU...)
+	l.qty = len(it.buf)
+	it.buf = strconv.AppendInt(it.buf, line.Qty, 10)
+	l.take = len(it.buf)
+	if terms := r.TermsOf(i); terms.Limit > 0 && r.User != "" {
+		l.limit = terms.Limit
+		it.buf = appendTakeName(it.buf, line.SKU, terms.Activity, r.User)
+	}
+	l.end = len(it.buf)
+	l.hash = crc32.ChecksumIEEE(it.buf[l.sku:l.qty])
+	it.lines = append(it.lines, l)
 }
 
 func appendIDHex(dst *[32]byte, id stock.ID) {
@@ -83,9 +108,10 @@ func appendIDHex(dst *[32]byte, id stock.ID) {
 	}
 }
 
-func (it *item) entry() []byte             { return it.buf[:it.entryEnd] }
+func (it *item) entry() []byte             { return it.buf[it.entryFrom:] }
 func (it *item) sku(l *itemLine) []byte    { return it.buf[l.sku:l.qty] }
-func (it *item) qty(l *itemLine) []byte    { return it.buf[l.qty:l.end] }
+func (it *item) qty(l *itemLine) []byte    { return it.buf[l.qty:l.take] }
+func (it *item) take(l *itemLine) []byte   { return it.buf[l.take:l.end] }
 func (it *item) answer(p *itemPool)        { it.settle(p) }
 func (it *item) fail(p *itemPool, e error) { it.err = e; it.settle(p) }
 
@@ -98,15 +124,33 @@ func (it *item) settle(p *itemPool) {
 	it.done <- struct{}{}
 }
 
-// Reserve pre-deducts r: all its lines or none. The lines must be merged and of one partition. If it is won, an open entry stands
-// in Redis until it is closed; ttl from now, by Redis's clock, it is overdue and the sweeper may decide about it.
+// Reserve pre-deducts those lines of r that are of partition p, at least one: all of them or none. The lines must be merged; Terms has
+// one for each line, or is nil. If it is won, an open entry with the whole of r stands in p until it is closed there; ttl from now, by
+// Redis's clock, it is overdue and the sweeper may decide about it. A reservation over several partitions is reserved, and later
+// closed, in each of them under the same id, try and fingerprint.
+//
+// A line whose Terms have a Limit, of a user, is refused (CacheLimit) if the user is known to have too much already. That is a filter:
+// what Redis has not heard of lets the line pass, and the database counts again.
 //
 // It blocks until Redis has answered or ctx ends; one call takes at most Config.Timeout. Many callers share a call. Errors: a
 // *stock.LimitError (redis.pending_max), stock.ErrNotExecuted, or stock.ErrUnknown: then the same id and try may be asked again, and
 // are answered Won if they had been. The caller may use r again as soon as Reserve returns.
-func (c *Client) Reserve(ctx context.Context, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error) {
-	p, err := c.checkReservation(r)
-	if err != nil {
+func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error) {
+	return c.askFor(ctx, p, r, ms(ttl))
+}
+
+// Peek tells what Reserve would answer now, and writes nothing: Won means that the lines of partition p would be won, or that they have
+// been by this very try. Whoever needs several partitions peeks in each before anything is taken in the first, so that a cart that one
+// of them cannot fill takes from none.
+//
+// It shares calls with Reserve, and blocks and fails like it; ErrUnknown means no more than that there was no answer.
+func (c *Client) Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error) {
+	return c.askFor(ctx, p, r, peek)
+}
+
+// askFor sends r, or a peek at it, through the reserver of p.
+func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl int64) (stock.CacheReply, error) {
+	if err := cmp.Or(c.partition(p), checkReservation(r)); err != nil {
 		return stock.CacheReply{}, err
 	}
 	if ctx.Err() != nil {
@@ -117,7 +161,11 @@ func (c *Client) Reserve(ctx context.Context, r *stock.Reservation, ttl time.Dur
 		return stock.CacheReply{Code: stock.CacheStale}, nil
 	}
 	it := c.items.get()
-	it.fill(r, ttl)
+	it.fill(r, p, c.cfg.Partitions, ttl)
+	if len(it.lines) == 0 {
+		c.items.put(it)
+		return stock.CacheReply{}, fmt.Errorf("%w: no line is of partition %d", stock.ErrNotExecuted, p)
+	}
 	if err := c.reserve[p].enqueue(it); err != nil {
 		c.items.put(it)
 		return stock.CacheReply{}, err
@@ -140,31 +188,27 @@ func (c *Client) await(ctx context.Context, it *item, r *stock.Reservation) (sto
 	}
 	reply, err := it.reply, it.err
 	if err == nil && reply.Code >= stock.CacheNotLoaded {
-		reply.SKU = r.Lines[it.line].SKU
+		reply.SKU = r.Lines[it.lines[it.line].of].SKU
 	}
 	c.items.put(it)
 	return reply, err
 }
 
-// checkReservation refuses what scripts must never see, and gives the partition.
-func (c *Client) checkReservation(r *stock.Reservation) (int, error) {
+// checkReservation refuses what scripts must never see.
+func checkReservation(r *stock.Reservation) error {
 	if len(r.Lines) == 0 || len(r.Lines) > linesMax {
-		return 0, fmt.Errorf("%w: %d lines, allowed are 1 to %d", stock.ErrNotExecuted, len(r.Lines), linesMax)
+		return fmt.Errorf("%w: %d lines, allowed are 1 to %d", stock.ErrNotExecuted, len(r.Lines), linesMax)
 	}
-	p := stock.Partition(r.Lines[0].SKU, c.cfg.Partitions)
-	for i, l := range r.Lines {
-		if err := stock.CheckSKU(l.SKU); err != nil {
-			return 0, fmt.Errorf("%w: %w", stock.ErrNotExecuted, err)
-		}
-		if l.Qty < 1 || l.Qty > stock.MaxQuantity {
-			return 0, fmt.Errorf("%w: qty of %s is %d, allowed are 1 to %d", stock.ErrNotExecuted, l.SKU, l.Qty, stock.MaxQuantity)
-		}
-		if i > 0 && l.SKU <= r.Lines[i-1].SKU {
-			return 0, fmt.Errorf("%w: lines are not merged at %s", stock.ErrNotExecuted, l.SKU)
-		}
-		if i > 0 && stock.Partition(l.SKU, c.cfg.Partitions) != p {
-			return 0, fmt.Errorf("%w: %s and %s are of different partitions", stock.ErrNotExecuted, r.Lines[0].SKU, l.SKU)
+	if len(r.Terms) > 0 && len(r.Terms) != len(r.Lines) {
+		return fmt.Errorf("%w: terms of %d lines, there are %d lines", stock.ErrNotExecuted, len(r.Terms), len(r.Lines))
+	}
+	if err := checkLines(r.Lines); err != nil {
+		return fmt.Errorf("%w: %w", stock.ErrNotExecuted, err)
+	}
+	for i, t := range r.Terms {
+		if t.Limit < 0 || t.Limit > stock.MaxQuantity {
+			return fmt.Errorf("%w: limit of %s is %d, allowed are 0 to %d", stock.ErrNotExecuted, r.Lines[i].SKU, t.Limit, stock.MaxQuantity)
 		}
 	}
-	return p, nil
+	return nil
 }

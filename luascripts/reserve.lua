@@ -1,4 +1,5 @@
--- reserve: pre-deduct a batch of reservations of one partition, in the order of arrival.
+-- reserve: pre-deduct a batch of reservations in one partition, in the order of arrival. Only their lines of this partition are seen.
+-- A peek is decided like a reservation, writes nothing and takes nothing from those after it.
 --
 -- KEYS  1 partition   hash epoch, run_id, ids
 --       2 open        hash id → entry
@@ -6,31 +7,35 @@
 --       4 out         hash SKU → units in open, '#' → epoch it was summed under
 --       5 …           S keys of SKUs: hash epoch, base, rest, ver, paused
 --       then          N id records: string try|fingerprint; the name ends with the id, 32 hex digits
+--       then          T take registers: string epoch,ver,qty; one a limited line, none if no line is limited
 -- ARGV  1 epoch       that the caller knows, 1 … 2^53
 --       2 run id      of the server that was loaded; '' = do not ask
 --       3 TTL         of what is written, ms
 --       4 numbers     JSON array, for a number costs a tenth of an argument: S distinct SKUs (1 … 512), N reservations (1 … 128), and
---                     N times: bytes of its entry, ms until its open deadline, number of lines n ≥ 1, and n times: SKU (1 … S),
---                     quantity (1 … 2^53)
---       5 entries     N entries one behind another; each starts with its record, try|fingerprint|
+--                     N times: bytes of its entry, ms until its open deadline (0: peek), number of lines n ≥ 1, and n times: SKU (1 … S),
+--                     quantity (1 … 2^53); then T times, in the order of their keys: place of a limited line's SKU in this array, most
+--                     units that its user may have (1 … 2^53)
+--       5 entries     N entries one behind another; each starts with its record, try|fingerprint| (of a peek the record is all)
 --       6 …           S SKUs, in the order of their keys
 -- Reply 'S' stale: another epoch or another server, nothing was read or written
 --       'K' ids ';' S times base ',' rest ',' ver ';' N times one of, in order of precedence
 --         'D' record open   the id is known: its record (33 bytes), and 1 if that try stands in open, else 0
 --         'N' s ','         SKU s is not loaded      'C' s ','  its registers are not whole numbers
---         'P' s ','         it is paused             'T' s ','  sold out: qty > base + rest
+--         'P' s ','         it is paused             'L' s ','  limit: the user's units + qty are too many
+--         'T' s ','         sold out: qty > base + rest
 --         'Q' s ','         wait: free < qty ≤ base + rest
---         'W'               won, or won before by this same try
+--         'W'               won, or won before by this same try; peek: it would be
 --       ids: 1 if the partition's ids were loaded under this epoch, else 0
--- Cost  3 + S commands, and INFO; 1 more for a known id; 1 more for a winner and 9 for all winners. Losers write nothing.
+-- Cost  3 + S commands, and INFO; 1 more if a line is limited; 1 more for a known id; 1 more for a winner and 9 for all winners.
+--       Losers and peeks write nothing.
 
 local part = redis.call('HMGET', KEYS[1], 'epoch', 'run_id', 'ids')
 if not current(part, ARGV[1], ARGV[2]) then return 'S' end
 
 local ttl, numbers, blob = ARGV[3], cjson.decode(ARGV[4]), ARGV[5]
 local S, N = numbers[1], numbers[2]
-local NOT_LOADED, CORRUPT, PAUSED, SOLD_OUT, WAIT, WON = 1, 2, 3, 4, 5, 6
-local letters = {'N', 'C', 'P', 'T', 'Q'}
+local NOT_LOADED, CORRUPT, PAUSED, LIMIT, SOLD_OUT, WAIT, WON = 1, 2, 3, 4, 5, 6, 7
+local letters = {'N', 'C', 'P', 'L', 'T', 'Q'}
 
 -- Registers. fixed[s]: the code of every request for SKU s, whatever its quantity.
 local outs = redis.call('HMGET', KEYS[4], SUMMED, unpack(ARGV, 6, 5 + S))
@@ -56,6 +61,18 @@ for s = 1, S do
   end
 end
 
+-- Limits. over[at]: LIMIT if the user of the line at numbers[at] would have too many units of it, as far as Redis has heard. A sum
+-- of two registers may be beyond 2^53, so the limit is lowered instead.
+local over, T = {}, #KEYS - 4 - S - N
+if T > 0 then
+  local takes, pairs_from = redis.call('MGET', unpack(KEYS, 5 + S + N)), #numbers - 2 * T
+  for t = 1, T do
+    local at, limit = numbers[pairs_from + 2 * t - 1], numbers[pairs_from + 2 * t]
+    local epoch, _, has = take_of(takes[t])
+    if epoch == tonumber(ARGV[1]) and has > limit - numbers[at + 1] then over[at] = LIMIT end
+  end
+end
+
 local records = redis.call('MGET', unpack(KEYS, 5 + S, 4 + S + N))
 local reply, out, mine, wins
 
@@ -74,7 +91,7 @@ local function decide(at, n)
   local code, first = WON, numbers[at]
   for l = at, at + 2 * (n - 1), 2 do
     local s, qty = numbers[l], numbers[l + 1]
-    local c = fixed[s] or (qty > total[s] and SOLD_OUT) or (qty > base[s] - (out[s] or taken[s]) and WAIT) or WON
+    local c = fixed[s] or over[l] or (qty > total[s] and SOLD_OUT) or (qty > base[s] - (out[s] or taken[s]) and WAIT) or WON
     if c < code then code, first = c, s end
   end
   return code, first
@@ -97,12 +114,15 @@ local function pass(lost)
       elseif lost[key] then
         reply[i] = known(key, string.sub(blob, from, from + size - 1), false, first)
       else
-        for l = at + 3, at + 1 + 2 * n, 2 do
-          local s = numbers[l]
-          out[s] = (out[s] or taken[s]) + numbers[l + 1]
+        local entry, ms = string.sub(blob, from, from + size - 1), numbers[at + 1]
+        if ms > 0 then
+          for l = at + 3, at + 1 + 2 * n, 2 do
+            local s = numbers[l]
+            out[s] = (out[s] or taken[s]) + numbers[l + 1]
+          end
+          mine[key] = entry
         end
-        mine[key] = string.sub(blob, from, from + size - 1)
-        wins[#wins + 1] = {key, string.sub(key, -32), mine[key], numbers[at + 1]}
+        wins[#wins + 1] = {key, string.sub(key, -32), entry, ms}
         reply[i] = 'W'
       end
     end
@@ -128,16 +148,18 @@ while found and #wins > 0 do
   if found then pass(lost) end
 end
 
--- Writes. Everything above only read; ZCARD makes a due of another type fail before the first write.
-if #wins > 0 then
+-- Writes, for all wins but those of peeks. Everything above only read; ZCARD makes a due of another type fail before the first write.
+if next(mine) then
   redis.call('ZCARD', KEYS[3])
   local time = redis.call('TIME')
   local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
   local entries, deadlines, sums = {}, {}, {}
   for w = 1, #wins do
-    local win = wins[w]
-    entries[2 * w - 1], entries[2 * w] = win[2], win[3]
-    deadlines[2 * w - 1], deadlines[2 * w] = text(now + win[4]), win[2]
+    local win, n = wins[w], #entries
+    if win[4] > 0 then
+      entries[n + 1], entries[n + 2] = win[2], win[3]
+      deadlines[n + 1], deadlines[n + 2] = text(now + win[4]), win[2]
+    end
   end
   for s, n in pairs(out) do
     sums[#sums + 1] = ARGV[5 + s]
@@ -146,7 +168,7 @@ if #wins > 0 then
   redis.call('HSET', KEYS[2], unpack(entries))
   redis.call('ZADD', KEYS[3], unpack(deadlines))
   redis.call('HSET', KEYS[4], unpack(sums))
-  for w = 1, #wins do redis.call('SET', wins[w][1], string.sub(wins[w][3], 1, 33), 'PX', ttl) end
+  for key, entry in pairs(mine) do redis.call('SET', key, string.sub(entry, 1, 33), 'PX', ttl) end
   for k = 2, 4 do redis.call('PEXPIRE', KEYS[k], ttl) end
 end
 

@@ -126,6 +126,8 @@ func (d *replyReader) code() (stock.CacheCode, int) {
 		return stock.CacheCorrupt, int(d.number(',')) - 1
 	case 'P':
 		return stock.CachePaused, int(d.number(',')) - 1
+	case 'L':
+		return stock.CacheLimit, int(d.number(',')) - 1
 	case 'T':
 		return stock.CacheSoldOut, int(d.number(',')) - 1
 	case 'Q':

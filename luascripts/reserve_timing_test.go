@@ -44,7 +44,7 @@ func BenchmarkReserve(b *testing.B) {
 					for i := range 8 {
 						res.ID[i] = byte(n >> (8 * i))
 					}
-					if _, err := r.Reserve(context.Background(), res, time.Minute); err != nil {
+					if _, err := r.prededuct(context.Background(), res, time.Minute); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -175,6 +175,7 @@ func (v *reserver) encode(epoch int64, runID string) {
 	for _, it := range v.batch {
 		cmd.keyOfBytes(k.id, it.id[:])
 	}
+	v.encodeTakeKeys()
 	cmd.int(epoch)
 	cmd.text(runID)
 	cmd.int(keyTTL.Milliseconds())
@@ -189,13 +190,24 @@ func (v *reserver) encode(epoch int64, runID string) {
 	}
 }
 
+// encodeTakeKeys adds the keys of the take registers that limited lines are held against.
+func (v *reserver) encodeTakeKeys() {
+	for _, it := range v.batch {
+		for i := range it.lines {
+			if l := &it.lines[i]; l.limit > 0 {
+				v.cmd.keyOfBytes(v.c.keys[v.p].take, it.take(l))
+			}
+		}
+	}
+}
+
 // encodeNumbers adds the JSON array of all numbers.
 func (v *reserver) encodeNumbers() {
 	from := len(v.cmd.buf)
 	b := strconv.AppendInt(append(v.cmd.buf, '['), int64(len(v.skus)), 10)
 	b = strconv.AppendInt(append(b, ','), int64(len(v.batch)), 10)
 	for _, it := range v.batch {
-		b = strconv.AppendInt(append(b, ','), int64(it.entryEnd), 10)
+		b = strconv.AppendInt(append(b, ','), int64(len(it.entry())), 10)
 		b = strconv.AppendInt(append(b, ','), it.ttl, 10)
 		b = strconv.AppendInt(append(b, ','), int64(len(it.lines)), 10)
 		for i := range it.lines {
@@ -203,8 +215,24 @@ func (v *reserver) encodeNumbers() {
 			b = append(append(b, ','), it.qty(&it.lines[i])...)
 		}
 	}
-	v.cmd.buf = append(b, ']')
+	v.cmd.buf = append(v.appendLimits(b), ']')
 	v.cmd.cut(from)
+}
+
+// appendLimits appends place and limit of each limited line, in the order of encodeTakeKeys.
+func (v *reserver) appendLimits(b []byte) []byte {
+	at := 3 // Lua's index of the first number behind S and N
+	for _, it := range v.batch {
+		at += 3
+		for i := range it.lines {
+			if l := &it.lines[i]; l.limit > 0 {
+				b = strconv.AppendInt(append(b, ','), int64(at), 10)
+				b = strconv.AppendInt(append(b, ','), l.limit, 10)
+			}
+			at += 2
+		}
+	}
+	return b
 }
 
 // number gives each distinct SKU of the batch its place. A plain search over hashes: a batch has at most 512 lines and mostly one

@@ -152,7 +152,7 @@ func TestC013_OnlyNOSCRIPTSendsTheText(t *testing.T) {
 			s := newScripted(t, c.reply)
 			r := newRig(t, Config{Addresses: []string{s.listener.Addr().String()}, PinRunID: true}, nil)
 			r.epochs.learn(0, 1, "0123")
-			_, err := r.Reserve(context.Background(), wish(1, 1, "s", 1), time.Minute)
+			_, err := r.prededuct(context.Background(), wish(1, 1, "s", 1), time.Minute)
 			other := stock.ErrUnknown
 			if errors.Is(c.class, other) {
 				other = stock.ErrNotExecuted
