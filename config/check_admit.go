@@ -3,10 +3,12 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-func (ch *checker) checkAdmit(path string, r Route) {
+func (ch *checker) checkAdmit(path string, i int) {
+	r := ch.Routes[i]
 	a := r.Admit
 	admit := under(path, "admit")
 	ch.checkGuardedMethods(path, r.Match)
@@ -22,10 +24,17 @@ func (ch *checker) checkAdmit(path string, r Route) {
 		{"request", a.Request, false},
 	} {
 		ch.checkSources(under(admit, f.key), f.sources, f.inLine, r.Match.Path)
+		form := func(s Source) bool { return s.Kind == SourceForm }
+		ch.failIf(!a.Lines.IsZero() && !f.inLine && slices.ContainsFunc(f.sources, form), under(admit, f.key),
+			"must not be form.<name>: a body with lines is JSON", "")
 	}
 	ch.failIf(!a.Lines.IsZero() && a.Lines.Kind != SourceBody, under(admit, "lines"), "must be body.<path>", quote(a.Lines.String()))
 	ch.failIf(a.RequestRequired && len(a.Request) == 0, under(admit, "request_required"), "needs a source in request", "true")
 	ch.checkConfirm(under(admit, "confirm"), r)
+	canary := under(admit, "canary")
+	ch.failIf(a.Shadow && (a.Canary != 100 || ch.origin.named(canary)), canary, "must not be there with shadow: true, which enforces nothing",
+		strconv.Itoa(a.Canary), under(admit, "shadow"))
+	ch.checkStatus(under(admit, "status"), i)
 	u, known := ch.Upstreams[r.Upstream]
 	delay := under(under("upstreams", r.Upstream), "order_delay")
 	ch.failIf(known && u.OrderDelay < u.Timeout, delay, "must not be below timeout ("+u.Timeout.String()+") for a guarded route",

@@ -50,16 +50,21 @@ func validResolve(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })
 }
 
+// reservedRoutes are names under which reservations are kept that came in by no route.
+var reservedRoutes = map[string]string{"api": "reservations made through POST /v1/reservations", "import": "imported open orders"}
+
 func (ch *checker) checkRoutes() {
 	ch.unique("routes", "name", mapped(ch.Routes, func(r Route) string { return r.Name }))
 	for i, r := range ch.Routes {
 		path := ch.origin.element("routes", i, r.Name)
+		use, taken := reservedRoutes[r.Name]
+		ch.failIf(taken, under(path, "name"), "must be another one: it is that of "+use, quote(r.Name))
 		ch.checkMatch(path, r)
 		_, known := ch.Upstreams[r.Upstream]
 		ch.failIf(r.Upstream != "" && !known, under(path, "upstream"), "must be one of upstreams", quote(r.Upstream), "upstreams")
 		ch.checkShadowed(path, i)
 		if r.Admit != nil {
-			ch.checkAdmit(path, r)
+			ch.checkAdmit(path, i)
 		}
 	}
 }
@@ -165,9 +170,10 @@ func exact(r Route) scope { return scope{methods: r.Match.Methods, path: r.Match
 // loosest is what routes are compared as where a guarded one is concerned: to some backend, letters in another case and spaces make no
 // other path.
 func loosest(r Route) scope {
-	path := strings.ToLower(strings.ReplaceAll(r.Match.Path, "%20", ""))
-	return scope{methods: r.Match.Methods, path: path, owner: r.Admit != nil}
+	return scope{methods: r.Match.Methods, path: loose(r.Match.Path), owner: r.Admit != nil}
 }
+
+func loose(path string) string { return strings.ToLower(strings.ReplaceAll(path, "%20", "")) }
 
 // covers reports whether a takes every request that b is for.
 func covers(a, b scope) bool {

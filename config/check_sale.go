@@ -65,15 +65,18 @@ func (ch *checker) checkActivity(path string, a Activity) {
 // checkOverlap: the activity follows from SKU and time, so two that cover the same SKU at the same time must not differ. What holds
 // outside of a window has no time, so there a shared SKU is enough.
 func (ch *checker) checkOverlap(path string, a Activity, otherPath string, b Activity) {
+	timed := !a.Starts.IsZero() && !a.Ends.IsZero() && !b.Starts.IsZero() && !b.Ends.IsZero()
+	meet := timed && a.Starts.Before(b.Ends) && b.Starts.Before(a.Ends)
+	differ := meet && (a.PurchaseLimit != b.PurchaseLimit || a.Hold != b.Hold || a.LateConfirm != b.LateConfirm)
+	if !differ && a.Outside == b.Outside {
+		return // before patterns are compared, of which there may be many
+	}
 	p, q, ok := sharedPatterns(a.SKUs, b.SKUs)
 	if !ok {
 		return
 	}
 	shared := fmt.Sprintf("%s and %s share SKUs", p, q)
-	timed := !a.Starts.IsZero() && !a.Ends.IsZero() && !b.Starts.IsZero() && !b.Ends.IsZero()
-	meet := timed && a.Starts.Before(b.Ends) && b.Starts.Before(a.Ends)
-	differ := a.PurchaseLimit != b.PurchaseLimit || a.Hold != b.Hold || a.LateConfirm != b.LateConfirm
-	ch.failIf(meet && differ, path, "must have the rules of "+otherPath+", which runs at the same time: "+shared, "")
+	ch.failIf(differ, path, "must have the rules of "+otherPath+", which runs at the same time: "+shared, "")
 	ch.failIf(a.Outside != b.Outside, under(path, "outside"), "must be that of "+otherPath+": "+shared, quote(string(a.Outside)))
 }
 

@@ -31,6 +31,10 @@ type Config struct {
 	SKUs []SKURule `yaml:"skus" range:"0..10000"`
 	// Sales. A SKU that one covers follows its rules within its window.
 	Activities []Activity `yaml:"activities" range:"0..1000"`
+	// Number of what admission depends on: defaults, skus, activities, and shadow and canary of routes. All replicas use what is stored
+	// in the database. 0: what the database has never seen is newer and is stored; what it has seen before and replaced is old and not
+	// used, with a warning. Above 0: stored if it is above the stored number. To go back to earlier rules, name a higher one.
+	AdmissionVersion int64 `yaml:"admission_version" default:"0" range:"0..1000000000000"`
 
 	// Order services and whatever else requests are proxied to, by name.
 	Upstreams map[string]Upstream `yaml:"upstreams" range:"0..256"`

@@ -43,6 +43,7 @@ func Demo(dir string, at DemoAddresses) *Config {
 			User:    []Source{{Kind: SourceBody, Path: []string{"user"}}},
 			Request: []Source{{Kind: SourceHeader, Name: "Idempotency-Key"}},
 			Confirm: ConfirmAPI,
+			Canary:  100,
 		},
 	}}
 	return c

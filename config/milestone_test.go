@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,10 +39,9 @@ func TestRefusals(t *testing.T) {
 	f("database: {driver: mysql}", "database.driver")
 	f("database: {driver: sqlite, dsn: stock.db}")
 	f("check: {listen: ':8081'}", "check.listen")
-	f("defaults: {purchase_limit: 1}", "defaults.purchase_limit")
-	f("defaults: {open_per_user: 1}", "defaults.open_per_user")
-	f("activities: [{id: a, starts: 2026-01-01T00:00:00Z, ends: 2026-01-02T00:00:00Z, skus: [a], purchase_limit: 1}]",
-		"activities[a]", "activities[a].purchase_limit")
+	f("defaults: {purchase_limit: 1, open_per_user: 1, late_confirm: retake}")
+	f("activities: [{id: a, starts: 2026-01-01T00:00:00Z, ends: 2026-01-02T00:00:00Z, skus: [a], purchase_limit: 1}]")
+	f("admission_version: 7")
 	f("limits: [{name: a, key: activity, rate: 1/s, burst: 1}]", "limits[a].key")
 	f("limits: [{name: a, key: user+sku, rate: 1/s, burst: 1}]", "limits[a].key")
 	f("limits: [{name: a, key: header.X-Tenant, rate: 1/s, burst: 1}]")
@@ -50,18 +50,6 @@ func TestRefusals(t *testing.T) {
 	f("events: {webhook: {url: 'https://hook', secret: 0123456789abcdef}}", "events.webhook.url")
 	f("events: {redis_stream: {name: s}}", "events.redis_stream.name")
 	f("events: {nats: {url: 'nats://n', subject: s}}", "events.nats.url")
-
-	route := func(admit string, wantKeys ...string) {
-		t.Helper()
-		c := parse(t, "upstreams: {orders: {url: 'http://127.0.0.1:3000'}}",
-			"routes: [{name: r, match: {path: /o}, upstream: orders, admit: {confirm: api, "+admit+"}}]")
-		if got, want := keysOf(Refusals(c)), strings.Join(wantKeys, " "); got != want {
-			t.Errorf("%s\ngot  %s\nwant %s", admit, got, want)
-		}
-	}
-	route("lines: body.items, sku: sku", "routes[r].admit.lines")
-	route("sku: body.sku, shadow: true", "routes[r].admit.shadow")
-	route("sku: body.sku, activity: body.activity", "routes[r].admit.activity")
 }
 
 func TestWarnings(t *testing.T) {
@@ -86,10 +74,62 @@ func TestWarnings(t *testing.T) {
 	if got := keysOf(Warnings(c)); got != "routes limits[a].key" {
 		t.Errorf("no routes and no user: got %s", got)
 	}
-	c = parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}'}}",
-		"routes: [{name: r, match: {methods: [GET], path: /o}, upstream: o, admit: {sku: query.sku}}]")
-	if got := keysOf(Warnings(c)); got != "upstreams.o.resolve routes[r].match.methods" {
-		t.Errorf("GET and resolve: got %s", got)
+	c = parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}'}}", "routes: [{name: r, match: {path: /o}, upstream: o}]")
+	if got := keysOf(Warnings(c)); got != "upstreams.o.resolve" {
+		t.Errorf("resolve of an upstream that gets no orders: got %s", got)
+	}
+}
+
+func TestWarningsOfGuardedRoutes(t *testing.T) {
+	t.Parallel()
+	const sale = "activities: [{id: a, starts: 2026-01-01T00:00:00Z, ends: 2026-01-02T00:00:00Z, skus: [a]"
+	f := func(match, admit, lines string, wantKeys ...string) {
+		t.Helper()
+		c := parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}'}}",
+			"routes: [{name: r, match: {path: /o, "+match+"}, upstream: o, admit: {sku: query.sku, "+admit+"}}]", lines)
+		if got, want := keysOf(Warnings(c)), strings.Join(wantKeys, " "); got != want {
+			t.Errorf("%s, %s, %s\ngot  %s\nwant %s", match, admit, lines, got, want)
+		}
+		if r := Refusals(c); len(r) > 0 {
+			t.Errorf("%s, %s, %s: refused: %v", match, admit, lines, r)
+		}
+	}
+	f("", "", "")
+	f("methods: [GET]", "", "", "routes[r].match.methods")
+	f("", "shadow: true", "", "routes[r].admit.shadow")
+	f("", "canary: 0", "", "routes[r].admit.canary")
+	f("", "canary: 99", "", "routes[r].admit.canary")
+	f("", "canary: 100, shadow: false", "")
+	f("", "activity: query.a", "", "routes[r].admit.activity")
+	f("", "activity: query.a", sale+"}]")
+	// A limit by user holds for nobody where the user is not known.
+	f("", "", "defaults: {purchase_limit: 1}", "routes[r].admit.user")
+	f("", "", "defaults: {open_per_user: 1}", "routes[r].admit.user")
+	f("", "", sale+", purchase_limit: 1}]", "routes[r].admit.user")
+	f("", "user: query.u", sale+", purchase_limit: 1}]\ndefaults: {purchase_limit: 1, open_per_user: 1}")
+	// Whoever is asked once only may be down just then.
+	f("", "", "defaults: {hold: 30m}", "defaults.hold_max")
+	f("", "", sale+", hold: 30m}]", "defaults.hold_max")
+	f("", "", "defaults: {hold: 29m}")
+}
+
+// A cart as users write it: the list in the body, bare paths inside a line.
+func TestCart(t *testing.T) {
+	t.Parallel()
+	c := parse(t, "upstreams: {o: {url: 'http://o'}}", "routes: [{name: r, match: {path: /o}, upstream: o, admit: {lines: body.cart.items,",
+		"  sku: [sku, article.code], qty: quantity, user: body.user, request: header.Idempotency-Key, confirm: api}}]")
+	a := c.Routes[0].Admit
+	got := []string{a.Lines.String(), a.SKU[0].String(), a.SKU[1].String(), a.Qty[0].String(), a.User[0].String()}
+	if want := []string{"body.cart.items", "sku", "article.code", "quantity", "body.user"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, s := range []Source{a.SKU[0], a.SKU[1], a.Qty[0]} {
+		if s.Kind != SourceLine {
+			t.Errorf("%s is of kind %d, want one inside a line", s, s.Kind)
+		}
+	}
+	if a.Canary != 100 || a.Status != "" || c.AdmissionVersion != 0 {
+		t.Errorf("defaults: canary %d, status %q, admission_version %d", a.Canary, a.Status, c.AdmissionVersion)
 	}
 }
 

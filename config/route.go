@@ -32,11 +32,13 @@ type Upstream struct {
 	MaxConnections int `yaml:"max_connections" default:"512" range:"1..65535"`
 	// Largest answer body that is taken from it.
 	MaxAnswer Size `yaml:"max_answer" default:"16MiB" range:"1KiB..1GiB"`
-	// Path that tells what became of a reservation, with {reservation} in it. Empty: it cannot be asked.
+	// Path that tells what became of a reservation, with {reservation} in it. It is asked when an outcome is unknown and before a hold
+	// ends; without an answer units are held up to defaults.hold_max, then shown. Empty: it cannot be asked.
 	Resolve string `yaml:"resolve" range:"0..2048"`
-	// Longest the backend may still create an order after it was asked to. Not below timeout.
+	// Longest the backend may still create an order after it was asked to. Until then a retry does not take over an order of unknown
+	// outcome. Not below timeout.
 	OrderDelay Duration `yaml:"order_delay" default:"60s" range:"0s..24h"`
-	// It keeps one order per reservation, whatever is sent twice.
+	// It keeps one order per reservation, whatever is sent twice. Then a retry may take over without waiting for order_delay.
 	Unique bool `yaml:"unique" default:"false"`
 	Sign   Sign `yaml:"sign"`
 }
@@ -57,7 +59,7 @@ type SignKey struct {
 
 // Route says what is done with some requests.
 type Route struct {
-	// Name in metrics and reservation ids. Unique, and not to be changed while reservations are open.
+	// Name in metrics and reservation ids. Unique, not api or import, and not to be changed while reservations are open.
 	Name  string `yaml:"name" required:"true" range:"1..64"`
 	Match Match  `yaml:"match"`
 	// Name of the upstream.
@@ -77,7 +79,7 @@ type Match struct {
 // Admit says where a guarded request carries what admission needs. A field may have several sources: the first present counts,
 // and all that are present must agree.
 type Admit struct {
-	// A cart: where the body has its list of lines, as body.<path>. Then sku and qty are paths inside a line.
+	// A cart: where the body has its list of lines, as body.<path>. Then sku and qty are bare paths inside a line.
 	Lines Source `yaml:"lines"`
 	// SKU: body.<path of keys and indices>, header.<name>, query.<name>, path.<n from 1> or form.<name>.
 	SKU []Source `yaml:"sku" required:"true" range:"1..8" single:"true"`
@@ -95,4 +97,10 @@ type Admit struct {
 	Confirm Confirm `yaml:"confirm" oneof:"api on_success"`
 	// Decide and count on counters of its own, touch no stock, let everything through.
 	Shadow bool `yaml:"shadow" default:"false"`
+	// Percent of SKUs that are enforced, by a hash of the SKU; the others run as shadow, as does a cart with one of them. A SKU that is
+	// enforced stays so as the share grows. 0: none.
+	Canary int `yaml:"canary" default:"100" range:"0..100"`
+	// Path at which the buyer's page may ask with GET what became of its request id: sources as here, those of the body in the query.
+	// Empty: none.
+	Status string `yaml:"status" range:"0..2048"`
 }

@@ -33,7 +33,7 @@ const (
 type Defaults struct {
 	// strong: forwarded only after the commit. eventual: forwarded on Redis's word, the commit follows.
 	Consistency Consistency `yaml:"consistency" default:"strong" oneof:"strong eventual"`
-	// Units a user may have of a SKU. 0: no limit.
+	// Units a user may have of a SKU outside of activities. 0: no limit.
 	PurchaseLimit int64 `yaml:"purchase_limit" default:"0" range:"0..1000000"`
 	// Most units of a SKU in one order.
 	MaxQty int64 `yaml:"max_qty" default:"100" range:"1..1000000000"`
@@ -61,19 +61,19 @@ type SKURule struct {
 type Activity struct {
 	// Id in requests, reservations and metrics. Unique.
 	ID string `yaml:"id" required:"true" range:"1..64"`
-	// Moment the sale opens, with its offset from UTC.
+	// Moment the sale opens, with its offset from UTC. The database's clock decides.
 	Starts time.Time `yaml:"starts" required:"true"`
-	// Moment the sale ends, with its offset from UTC.
+	// Moment the sale ends, with its offset from UTC; the moment itself is outside.
 	Ends time.Time `yaml:"ends" required:"true"`
 	// SKUs it covers, as in skus.
 	SKUs []Pattern `yaml:"skus" required:"true" range:"1..1000"`
-	// Units a user may have of a SKU. 0: no limit.
+	// Units a user may have of a SKU in this activity. 0: no limit.
 	PurchaseLimit int64 `yaml:"purchase_limit" inherit:"defaults.purchase_limit" range:"0..1000000"`
 	// How long a reservation is held for payment.
 	Hold Duration `yaml:"hold" inherit:"defaults.hold" range:"1s..30d"`
 	// What becomes of a confirm after the release.
 	LateConfirm LateConfirm `yaml:"late_confirm" inherit:"defaults.late_confirm" oneof:"retake refuse"`
-	// What becomes of its SKUs outside of its window: refuse, or allow without the activity's rules.
+	// What becomes of its SKUs outside of its window: refuse (403 NOT_STARTED or ENDED), or allow without the activity's rules.
 	Outside Outside `yaml:"outside" default:"refuse" oneof:"refuse allow"`
 }
 
