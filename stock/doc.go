@@ -5,7 +5,7 @@
 // # A reservation's life
 //
 //	(none) → held → confirmed → released (refund, cancelled)
-//	           └──→ released (never sent, refused, cancelled, expired)  → held again only by another try
+//	           └──→ released (never sent, refused, cancelled, expired)  → held again by another try, confirmed by a late confirm
 //	(none) → void      this try may never settle (tombstone)
 //
 // Every arrow is a compare-and-set on (state, try) with a ledger row in the same database transaction; package ledger executes

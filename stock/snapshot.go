@@ -13,7 +13,7 @@ const (
 	KindSettle     LedgerKind = "settle"     // → held; delta ≤ 0 (0: another try of the same reservation had taken the units)
 	KindBook       LedgerKind = "book"       // the backend's outcome was written, the state stayed; delta 0
 	KindConfirm    LedgerKind = "confirm"    // → confirmed; delta 0
-	KindRetake     LedgerKind = "retake"     // released → held or confirmed again by a late confirm; delta < 0
+	KindRetake     LedgerKind = "retake"     // released → confirmed by a late confirm; delta ≤ 0
 	KindRelease    LedgerKind = "release"    // units given back, whole or in part; delta ≥ 0
 	KindExpire     LedgerKind = "expire"     // → released by time; delta ≥ 0
 	KindVoid       LedgerKind = "void"       // tombstone of a try; delta 0
@@ -34,7 +34,7 @@ type LedgerRow struct {
 	Reservation          ID    // zero for stock-in rows, pause and resume
 	Try                  Try
 	Kind                 LedgerKind
-	Op                   string // the caller's op id, else the row's transition number; for external the ver
+	Op                   string // the caller's op id, else the row's transition number (#n if it is a release: there a caller may name one); for external the ver
 	Delta, Before, After int64
 	At                   time.Time // database clock, no later than the commit
 }

@@ -40,12 +40,13 @@ func (s State) Deducted() bool {
 	return s == StateHeld || s == StateConfirmed || s == StateCompensating
 }
 
-// transitions lists, per state, the states that may follow it. Another try may reopen what is void or released without an answer.
+// transitions lists, per state, the states that may follow it. Another try may reopen what is void or released without
+// an answer; a late confirm may take again what was released.
 var transitions = map[State][]State{
 	StateNone:         {StateHeld, StateVoid, StateReleased, StateSurplus},
 	StateHeld:         {StateConfirmed, StateReleased, StateCompensating},
 	StateConfirmed:    {StateReleased, StateCompensating},
-	StateReleased:     {StateHeld},
+	StateReleased:     {StateHeld, StateConfirmed},
 	StateVoid:         {StateHeld},
 	StateSurplus:      {StateHeld, StateReleased},
 	StateCompensating: {StateReleased},

@@ -121,7 +121,7 @@ func TestStates(t *testing.T) {
 	f(StateHeld, StateConfirmed, true)
 	f(StateConfirmed, StateHeld, false)
 	f(StateReleased, StateHeld, true)
-	f(StateReleased, StateConfirmed, false)
+	f(StateReleased, StateConfirmed, true)
 	f(StateVoid, StateHeld, true)
 	f(StateVoid, StateReleased, false)
 	f(StateCompensating, StateConfirmed, false)
