@@ -9,12 +9,13 @@ import (
 
 const ledgerQuery = `SELECT sku, seq, reservation_id, try, kind, op, delta, "before", "after", at FROM {ledger} `
 
-func scanLedger(rows *sql.Rows) (stock.LedgerRow, error) {
+// scanLedger reads a row of ledgerQuery, or of a query with more columns behind, which go to more.
+func scanLedger(rows *sql.Rows, more ...any) (stock.LedgerRow, error) {
 	var r stock.LedgerRow
 	var id string
 	var try int64
 	var at instant
-	err := rows.Scan(&r.SKU, &r.Seq, &id, &try, &r.Kind, &r.Op, &r.Delta, &r.Before, &r.After, &at)
+	err := rows.Scan(append([]any{&r.SKU, &r.Seq, &id, &try, &r.Kind, &r.Op, &r.Delta, &r.Before, &r.After, &at}, more...)...)
 	if err != nil {
 		return r, err
 	}
@@ -38,8 +39,8 @@ func (s *Store) LedgerOf(ctx context.Context, sku string, afterSeq int64, limit 
 }
 
 // Snapshot is the database's part of what the invariants' checkers look at: the SKUs (nil: all) with their whole ledgers, and every
-// reservation with a line of one of them, as of one moment. Its size is that of the tables: it is for checks and tests. ctx bounds it
-// as a whole, StatementTimeout does not.
+// reservation with a line of one of them, as of one moment. Takes are what users have of these SKUs; PartLimits is left to whoever adds
+// the limits to it. Its size is that of the tables: it is for checks and tests. ctx bounds it as a whole, StatementTimeout does not.
 func (s *Store) Snapshot(ctx context.Context, skus []string) (stock.Snapshot, error) {
 	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations}
 	c, err := s.d.acquire(ctx, false)
@@ -87,7 +88,23 @@ func (s *Store) gather(c *conn, skus []string, snap *stock.Snapshot) error {
 	if err != nil {
 		return err
 	}
+	if err := s.gatherTakes(c, of, snap); err != nil {
+		return err
+	}
 	return s.gatherRows(c, of, snap)
+}
+
+// gatherTakes leaves out the rows without a SKU: they count a user's open reservations, not units.
+func (s *Store) gatherTakes(c *conn, of func(string) (string, []any), snap *stock.Snapshot) error {
+	where, args := of("sku")
+	query := `SELECT activity, sku, user_id, qty FROM (SELECT * FROM {user_take} ` + where + `) t WHERE sku <> '' AND qty > 0
+		ORDER BY sku, activity, user_id`
+	return c.rows(s.d.expand(query), args, func(rows *sql.Rows) error {
+		var t stock.UserTake
+		err := rows.Scan(&t.Activity, &t.SKU, &t.User, &t.Qty)
+		snap.Takes = append(snap.Takes, t)
+		return err
+	})
 }
 
 // gatherSKUs reads every SKU that has a sku_state; a SKU that stockgate never touched has no history to check.

@@ -11,7 +11,7 @@ import (
 
 // Expired is at most limit accepted reservations of routes whose time is over by the database's clock, the longest over first, beginning
 // after the one named; the zero one is the beginning. Name only routes whose upstream cannot be asked: an answer may end a hold, time
-// alone may not.
+// alone may not. A hold of 0 never ends by time: an open order that was imported without an expiry.
 func (s *Store) Expired(ctx context.Context, routes []string, after ExpiredRow, limit int) ([]ExpiredRow, error) {
 	if len(routes) == 0 {
 		return nil, nil
@@ -19,7 +19,7 @@ func (s *Store) Expired(ctx context.Context, routes []string, after ExpiredRow, 
 	var expired []ExpiredRow
 	err := s.read(ctx, func(c *conn) error {
 		query := `SELECT id, try, route, expires_at FROM {reservation}
-			WHERE state = 'held' AND outcome = 'accepted' AND expires_at <= {now} AND route {in $1}
+			WHERE state = 'held' AND outcome = 'accepted' AND expires_at <= {now} AND hold_us > 0 AND route {in $1}
 				AND (expires_at, id) > ({instant $2}, {id $3}) ORDER BY expires_at, id LIMIT $4`
 		args := []any{s.d.list(routes), s.d.instant(after.ExpiresAt), after.ID.String(), limit}
 		return c.rows(s.d.expand(query), args, func(rows *sql.Rows) error {
