@@ -320,7 +320,7 @@ func TestDuplicates(t *testing.T) {
 		t.Errorf("KEY_REUSED names reservation %s, want the one that the key is of, %s", d.Reservation, id)
 	}
 
-	row.Answer, row.State = nil, stock.StateReleased
+	row.Answer, row.State, row.Outcome, row.Reason = nil, stock.StateReleased, stock.OutcomeUnknown, stock.ReasonNeverSent
 	if d := b.admit("k"); d.Pass == nil || d.Source != SourceDatabase {
 		t.Fatalf("decision = %+v: another try may reopen what was released without an answer", d)
 	}

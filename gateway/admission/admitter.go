@@ -1,14 +1,10 @@
 package admission
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
-	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/stock"
@@ -31,22 +27,35 @@ type Config struct {
 	// FindMax bounds the look-ups of rows that wait for the database (fallback.queue.total).
 	FindMax  int
 	LoadRate float64 // SKUs loaded on demand per second
+	// AskMax bounds the questions that retries ask of order services at the same time, AskWait how long one may take. Zero means
+	// AskMaxDefault and AskWaitDefault.
+	AskMax  int
+	AskWait time.Duration
 }
+
+// What a zero AskMax and AskWait mean.
+const (
+	AskMaxDefault  = 64
+	AskWaitDefault = 2 * time.Second
+)
 
 // Admitter decides about wishes and books outcomes. It is safe for concurrent use.
 type Admitter struct {
-	cfg    Config
-	cache  Cache // nil: redis.mode none
-	ledger Ledger
-	fleet  Fleet
-	epochs Epochs
-	served func(sku string)
-	log    *zap.Logger
+	cfg     Config
+	cache   Cache // nil: redis.mode none
+	ledger  Ledger
+	fleet   Fleet
+	epochs  Epochs
+	sale    Sale
+	backend Backend // nil: nobody can be asked
+	served  func(sku string)
+	log     *zap.Logger
 
 	flags   *flags
 	lines   *lines
 	finder  *finder
 	loader  *loader
+	asker   *asker
 	pending *pending
 }
 
@@ -70,12 +79,14 @@ type Parts struct {
 
 // New makes an Admitter. Stop it with Drain.
 func New(cfg Config, parts Parts) *Admitter {
-	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, served: parts.Served, log: parts.Log,
+	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, sale: parts.Sale,
+		backend: parts.Backend, served: parts.Served, log: parts.Log,
 		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
 	if a.served == nil {
 		a.served = func(string) {}
 	}
 	a.loader = newLoader(a, parts.Facts, cfg.LoadRate)
+	a.asker = newAsker(a, cmp.Or(cfg.AskMax, AskMaxDefault), cmp.Or(cfg.AskWait, AskWaitDefault))
 	a.pending = newPending(a, cfg.PendingMax)
 	return a
 }
@@ -85,10 +96,13 @@ func New(cfg Config, parts Parts) *Admitter {
 func (a *Admitter) SoldOut(sku string, qty int64) bool { return a.flags.soldOut(sku, qty, time.Now()) }
 
 // Admit decides about a wish. It blocks until there is a decision: at most the wait for stock, the wait for a transaction and the
-// transaction itself. A Pass must be given to Book, whatever happens.
+// transaction itself; a retry whose outcome nobody knows also waits for the order service, AskWait at most. A Pass must be given to
+// Book, whatever happens.
 func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
-	if w.RequestID == "" && a.flags.soldOut(w.Lines[0].SKU, w.Lines[0].Qty, time.Now()) {
-		return refuse(SourceNone, &Refusal{Code: stock.CodeSoldOut})
+	if w.RequestID == "" {
+		if sku, soldOut := a.flagged(w.Lines); soldOut {
+			return refuse(SourceNone, &Refusal{Code: stock.CodeSoldOut, SKU: ofCart(w.Lines, sku)})
+		}
 	}
 	if full := a.pending.full(); full != nil {
 		return refuse(SourceNone, full)
@@ -97,67 +111,27 @@ func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
 	if err != nil {
 		return refuse(SourceNone, &Refusal{Code: stock.CodeInternal, Detail: err.Error()})
 	}
+	if refused := a.takeTerms(r, w.Activity); refused != nil {
+		return a.notOnSale(ctx, r, refused)
+	}
 	if a.cache == nil {
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceDatabase})
 	}
 	return a.prededuct(ctx, r)
 }
 
-// draw names the reservation and the try.
-func (a *Admitter) draw(w *Wish) (*wanted, error) {
-	try, err := drawTry()
-	if err != nil {
-		return nil, err
-	}
-	key := w.RequestID
-	if key == "" {
-		drawn, err := uuid.NewV7()
-		if err != nil {
-			return nil, fmt.Errorf("draw a request id: %w", err)
+// flagged is the first SKU of lines whose flag in memory proves that so much of it cannot be had now.
+func (a *Admitter) flagged(lines []stock.Line) (sku string, soldOut bool) {
+	now := time.Now()
+	for i := range lines {
+		if a.flags.soldOut(lines[i].SKU, lines[i].Qty, now) {
+			return lines[i].SKU, true
 		}
-		key = drawn.String()
 	}
-	return &wanted{key: key, Reservation: stock.Reservation{
-		ID: stock.DeriveID(a.cfg.Deployment, w.Route, w.Activity, w.User, key), Try: try, Fingerprint: stock.Fingerprint(w.Lines),
-		Activity: w.Activity, User: w.User, Route: w.Route, Lines: append([]stock.Line(nil), w.Lines...),
-		Owner: a.cfg.Gateway, Keyed: w.RequestID != ""}}, nil
+	return "", false
 }
-
-// wanted is a reservation on its way through Admit.
-type wanted struct {
-	stock.Reservation
-	key string // request id, the client's or the drawn one
-}
-
-func (a *Admitter) partition(r *wanted) int { return stock.Partition(r.Lines[0].SKU, a.cfg.Partitions) }
 
 // openFor is how long the open entry of a try lives before the sweeper may decide about it: longer than its owner can need.
 func (a *Admitter) openFor() time.Duration {
 	return a.cfg.ForwardWithin + 2*a.cfg.QueueWait + 2*a.cfg.Transaction
-}
-
-func drawTry() (stock.Try, error) {
-	var b [8]byte
-	for {
-		if _, err := rand.Read(b[:]); err != nil {
-			return 0, fmt.Errorf("draw a try: %w", err)
-		}
-		if t := stock.Try(binary.BigEndian.Uint64(b[:])); t != 0 {
-			return t, nil
-		}
-	}
-}
-
-func refuse(s Source, r *Refusal) Decision { return Decision{Refusal: r, Source: s} }
-
-// refuseErr turns a failure of a store, which surely had no effect or was seen to, into a refusal.
-func refuseErr(err error) *Refusal {
-	var limit *stock.LimitError
-	if errors.As(err, &limit) {
-		return &Refusal{Code: limit.Code, Limit: limit.Limit, Value: limit.Value}
-	}
-	if errors.Is(err, stock.ErrLate) {
-		return &Refusal{Code: stock.CodeQueueTimeout}
-	}
-	return &Refusal{Code: stock.CodeUnavailable}
 }

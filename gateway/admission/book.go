@@ -29,6 +29,9 @@ func (a *Admitter) Book(ctx context.Context, p *Pass, o Outcome) {
 func (a *Admitter) BookBehind(p *Pass, o Outcome) { a.pending.start(bookingOf(p, o)) }
 
 func bookingOf(p *Pass, o Outcome) *stock.Op {
+	if p.again && (o.Kind == NeverSent || o.Kind == Rejected) {
+		o = Outcome{Kind: Unknown, Reason: againReasons[o.Kind]}
+	}
 	if o.Kind == NeverSent {
 		return neverSent(p.Reservation)
 	}
@@ -47,6 +50,9 @@ func bookingOf(p *Pass, o Outcome) *stock.Op {
 	}
 	return op
 }
+
+// againReasons say why an outcome stays unknown although the last try surely made no order.
+var againReasons = [...]string{NeverSent: "not_sent_again", Rejected: "refused_again"}
 
 const (
 	bookPauseMin = 50 * time.Millisecond
@@ -84,7 +90,8 @@ func (p *pending) undo(r *stock.Reservation) {
 
 // neverSent is the owner's word that a try was not sent. It carries the whole reservation: without a row, one is written.
 func neverSent(r *stock.Reservation) *stock.Op {
-	return &stock.Op{Kind: stock.OpRelease, Class: stock.ClassForwarded, ID: r.ID, Try: r.Try, Reservation: r, Reason: "never_sent"}
+	return &stock.Op{Kind: stock.OpRelease, Class: stock.ClassForwarded, ID: r.ID, Try: r.Try, Reservation: r,
+		Reason: stock.ReasonNeverSent}
 }
 
 // start carries an op out on a goroutine of its own; the channel is closed once it is committed or given up at Drain.
@@ -160,9 +167,9 @@ func (p *pending) finished(op *stock.Op) {
 			zap.Stringer("reservation", op.ID), zap.Stringer("verdict", op.Result.Verdict), zap.Stringer("outcome", op.Outcome))
 	}
 	p.a.Publish(op)
-	if r, row := op.Reservation, op.Result.Row; r != nil && row != nil && row.Try != r.Try {
-		// The id is another try's by now; the open entry of this one came to nothing.
-		p.a.publish(stock.Partition(r.Lines[0].SKU, p.a.cfg.Partitions), []stock.Closing{{ID: r.ID, Try: r.Try}}, nil)
+	if r, row := op.Reservation, op.Result.Row; r != nil && (row == nil || row.Try != r.Try) {
+		// The id is another try's by now; the open entries of this one came to nothing.
+		p.a.closeTry(r)
 	}
 }
 

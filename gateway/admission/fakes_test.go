@@ -2,6 +2,8 @@ package admission
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +20,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeCache struct {
 	mu       sync.Mutex
 	reserve  func(n int, r *stock.Reservation) (stock.CacheReply, error) // n counts the calls from 1
+	peek     func(p int) (stock.CacheReply, error)                       // nil: won
+	part     func(p int) (stock.CacheReply, error)                       // reserve by partition, for carts; nil: reserve
+	log      []string                                                    // "peek 1", "reserve 1", "lost 1", "won 1"
 	load     func() (bool, error)
 	calls    int
 	closings []stock.Closing
@@ -25,17 +30,39 @@ type fakeCache struct {
 	closed   chan struct{} // receives one for each Close, if not nil
 }
 
-func (c *fakeCache) Reserve(_ context.Context, r *stock.Reservation, _ time.Duration) (stock.CacheReply, error) {
+func (c *fakeCache) Reserve(_ context.Context, p int, r *stock.Reservation, _ time.Duration) (stock.CacheReply, error) {
 	c.mu.Lock()
 	c.calls++
 	n := c.calls
+	c.log = append(c.log, fmt.Sprint("reserve ", p))
 	c.mu.Unlock()
+	if c.part != nil {
+		return c.part(p)
+	}
 	return c.reserve(n, r)
 }
 
-func (c *fakeCache) Close(_ int, closings []stock.Closing, facts []stock.Fact) {
+func (c *fakeCache) Peek(_ context.Context, p int, _ *stock.Reservation) (stock.CacheReply, error) {
+	c.mu.Lock()
+	c.log = append(c.log, fmt.Sprint("peek ", p))
+	c.mu.Unlock()
+	if c.peek != nil {
+		return c.peek(p)
+	}
+	return stock.CacheReply{Code: stock.CacheWon, IDsLoaded: true}, nil
+}
+
+func (c *fakeCache) Close(p int, closings []stock.Closing, facts []stock.Fact) {
 	c.mu.Lock()
 	c.closings, c.facts = append(c.closings, closings...), append(c.facts, facts...)
+	for _, one := range closings {
+		c.log = append(c.log, fmt.Sprint(map[bool]string{true: "won ", false: "lost "}[one.Won], p))
+	}
+	for _, f := range facts {
+		if stock.Partition(f.SKU, 4) != p {
+			panic(fmt.Sprintf("a fact of %s was given to partition %d", f.SKU, p))
+		}
+	}
 	c.mu.Unlock()
 	if c.closed != nil {
 		c.closed <- struct{}{}
@@ -47,6 +74,15 @@ func (c *fakeCache) Load(context.Context, int, []stock.Fact) (bool, error) {
 		return false, nil
 	}
 	return c.load()
+}
+
+// said is the log of calls, in order, and clears it.
+func (c *fakeCache) said() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := strings.Join(c.log, ", ")
+	c.log = nil
+	return s
 }
 
 func (c *fakeCache) count() int {
@@ -95,6 +131,21 @@ func (r fakeRows) Facts(context.Context, []string) ([]stock.Fact, error) {
 	return []stock.Fact{{SKU: "s", Available: 1, Epoch: 1, Ver: 1 << 40}}, nil
 }
 
+// fakeSale sells everything, by the same terms.
+type fakeSale struct {
+	mu    sync.Mutex
+	terms func(sku, named string) (Terms, *Refusal)
+}
+
+func (s *fakeSale) Terms(sku, named string) (Terms, *Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.terms == nil {
+		return Terms{Hold: time.Minute}, nil
+	}
+	return s.terms(sku, named)
+}
+
 type fakeFleet bool
 
 func (f fakeFleet) AllRedisOK() bool { return bool(f) }
@@ -113,6 +164,7 @@ type bench struct {
 	cache  *fakeCache
 	ledger *fakeLedger
 	rows   fakeRows
+	sales  *fakeSale
 	stale  chan int
 }
 
@@ -125,7 +177,7 @@ func reply(code stock.CacheCode) func(int, *stock.Reservation) (stock.CacheReply
 func setup(t *testing.T, change func(*Config)) *bench {
 	t.Helper()
 	b := &bench{cache: &fakeCache{reserve: reply(stock.CacheWon)}, ledger: &fakeLedger{do: verdict(stock.VerdictDone, 5)},
-		rows: fakeRows{}, stale: make(chan int, 1)}
+		rows: fakeRows{}, sales: &fakeSale{}, stale: make(chan int, 1)}
 	cfg := Config{Deployment: "d", Gateway: "g", Partitions: 4, ForwardWithin: 2 * time.Second, QueueWait: time.Second,
 		Transaction: time.Second, BookWait: 10 * time.Second, PendingMax: 10, FindMax: 1000, LoadRate: 1000,
 		StockWait: func(string) (time.Duration, string) { return 10 * time.Second, "hotspot.shared.max_wait" }}
@@ -133,7 +185,7 @@ func setup(t *testing.T, change func(*Config)) *bench {
 		change(&cfg)
 	}
 	b.Admitter = New(cfg, Parts{Cache: b.cache, Ledger: b.ledger, Rows: b.rows, Facts: b.rows, Fleet: fakeFleet(true),
-		Epochs: fakeEpochs{b.stale}, Log: zaptest.NewLogger(t)})
+		Epochs: fakeEpochs{b.stale}, Sale: b.sales, Log: zaptest.NewLogger(t)})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -145,7 +197,7 @@ func setup(t *testing.T, change func(*Config)) *bench {
 }
 
 func wish(key string) *Wish {
-	return &Wish{Route: "place-order", User: "u1", RequestID: key, Lines: []stock.Line{{SKU: "s", Qty: 1}}, Hold: time.Minute}
+	return &Wish{Route: "place-order", User: "u1", RequestID: key, Lines: []stock.Line{{SKU: "s", Qty: 1}}}
 }
 
 func (b *bench) admit(key string) Decision { return b.Admit(context.Background(), wish(key)) }

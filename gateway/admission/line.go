@@ -14,8 +14,10 @@ import (
 // this process.
 const PollEvery = 20 * time.Millisecond
 
-// errSoldOut ends the wait of a request without a request id.
-var errSoldOut = errors.New("sold out while waiting for stock")
+// soldOutError ends the wait of a request without a request id.
+type soldOutError struct{ sku string }
+
+func (e *soldOutError) Error() string { return e.sku + " was sold out while waiting for stock" }
 
 // lines are the SKUs' waiting lines. A line exists while somebody waits in it; their number is bounded by the lanes before.
 type lines struct {
@@ -96,15 +98,18 @@ func (l *lines) nextFact(sku string) <-chan struct{} {
 	return l.bySKU[sku].fact
 }
 
-// await waits in the SKU's line until Redis gives another answer than Wait. It returns errSoldOut, a LimitError QUEUE_TIMEOUT, or
-// what the reserve returned.
+// await waits in the line of the SKU that decided, until Redis gives another answer than Wait for that SKU: then it may be Wait for
+// another line of a cart. It returns a soldOutError, a LimitError QUEUE_TIMEOUT, or what ask returned. Whoever waits has taken nothing.
 func (a *Admitter) await(ctx context.Context, r *wanted, first stock.CacheReply) (stock.CacheReply, error) {
-	sku := first.SKU
-	if sku == "" {
-		sku = r.Lines[0].SKU
-	}
+	sku := r.Lines[r.lineOf(first.SKU)].SKU
 	wait, key := a.cfg.StockWait(sku)
-	late := time.NewTimer(wait)
+	left := wait
+	if r.waits.IsZero() {
+		r.waits = time.Now()
+	} else if left = wait - time.Since(r.waits); left <= 0 { // a cart that has waited for another SKU
+		return stock.CacheReply{}, lateError(errLateForStock, key, wait)
+	}
+	late := time.NewTimer(left)
 	defer late.Stop()
 	w := a.lines.join(sku)
 	defer a.lines.leave(sku, w)
@@ -128,9 +133,9 @@ func lateError(err error, key string, wait time.Duration) error {
 func (a *Admitter) askInLine(ctx context.Context, r *wanted, sku string, w *waiter, late <-chan time.Time) (stock.CacheReply, error) {
 	for {
 		fact := a.lines.nextFact(sku)
-		soldOut := a.flags.soldOut(sku, r.Lines[0].Qty, time.Now())
+		gone, soldOut := a.flagged(r.Lines)
 		if soldOut && !r.Keyed {
-			return stock.CacheReply{}, errSoldOut
+			return stock.CacheReply{}, &soldOutError{gone}
 		}
 		turn, head := w.turn, w.isHead()
 		var again <-chan time.Time
@@ -138,14 +143,15 @@ func (a *Admitter) askInLine(ctx context.Context, r *wanted, sku string, w *wait
 			turn, again = nil, time.After(PollEvery)
 		}
 		if soldOut || head {
-			reply, err := a.reserve(ctx, r)
+			reply, err := a.ask(ctx, r)
 			if err != nil {
 				return reply, fmt.Errorf("ask again for stock: %w", err)
 			}
+			decider := r.Lines[r.lineOf(reply.SKU)].SKU
 			if reply.Code == stock.CacheSoldOut {
-				a.lines.news(sku)
+				a.lines.news(decider)
 			}
-			if reply.Code != stock.CacheWait {
+			if reply.Code != stock.CacheWait || decider != sku {
 				return reply, nil
 			}
 		}

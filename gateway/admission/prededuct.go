@@ -9,50 +9,68 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// loadsPerRequest bounds how often one request may find its SKU not loaded, load it and ask again.
+// loadsPerRequest bounds how often one request may find its SKU not loaded, load it and ask again. Each further line may once more.
 const loadsPerRequest = 3
 
 // prededuct asks Redis and goes where its answer leads.
 func (a *Admitter) prededuct(ctx context.Context, r *wanted) Decision {
 	for loads := 0; ; loads++ {
-		reply, err := a.reserve(ctx, r)
-		if err != nil {
-			return a.withoutRedis(ctx, r, err)
+		reply, err := a.ask(ctx, r)
+		for err == nil && reply.Code == stock.CacheWait {
+			reply, err = a.await(ctx, r, reply)
 		}
-		if reply.Code == stock.CacheWait {
-			if reply, err = a.await(ctx, r, reply); err != nil {
-				return a.afterWait(ctx, r, err)
-			}
+		if err != nil {
+			return a.unasked(ctx, r, err)
 		}
 		if reply.Code != stock.CacheNotLoaded {
 			return a.follow(ctx, r, reply)
 		}
-		if loads == loadsPerRequest {
+		if loads == loadsPerRequest+len(r.Lines)-1 {
 			return refuse(SourceRedis, &Refusal{Code: stock.CodeNotLoaded})
 		}
-		if refused, err := a.loader.load(ctx, r.Lines); err != nil {
-			return a.withoutRedis(ctx, r, err)
+		line := r.lineOf(reply.SKU)
+		if refused, err := a.loader.load(ctx, r.Lines[line:line+1]); err != nil {
+			return a.unasked(ctx, r, err)
 		} else if refused != nil {
-			return refuse(SourceDatabase, refused)
+			no := *refused // several requests share one load
+			no.SKU = ofCart(r.Lines, r.Lines[line].SKU)
+			return refuse(SourceDatabase, &no)
 		}
 	}
 }
 
-func (a *Admitter) reserve(ctx context.Context, r *wanted) (stock.CacheReply, error) {
-	reply, err := a.cache.Reserve(ctx, a.partition(r), &r.Reservation, a.openFor())
+// ask lets Redis pre-deduct. If the answer is Wait or NotLoaded, nothing is taken.
+func (a *Admitter) ask(ctx context.Context, r *wanted) (stock.CacheReply, error) {
+	if r.parts != nil {
+		return a.askForCart(ctx, r)
+	}
+	return a.reserve(ctx, r, r.first)
+}
+
+// reserve pre-deducts the lines of one partition.
+func (a *Admitter) reserve(ctx context.Context, r *wanted, p int) (stock.CacheReply, error) {
+	reply, err := a.cache.Reserve(ctx, p, &r.Reservation, a.openFor())
 	if err == nil {
-		a.learn(r, reply)
+		a.learn(r, p, reply)
 	}
 	return reply, err
 }
 
-// learn keeps what a reply tells about the SKU. Only its first line's SKU can be short in this version.
-func (a *Admitter) learn(r *wanted, reply stock.CacheReply) {
-	if reply.Code > stock.CacheNotLoaded {
-		a.served(r.Lines[0].SKU)
+// learn keeps what a reply of partition p tells about SKUs.
+func (a *Admitter) learn(r *wanted, p int, reply stock.CacheReply) {
+	decider := r.Lines[r.lineOf(reply.SKU)].SKU
+	switch {
+	case reply.Code == stock.CacheWon && len(r.Lines) > 1:
+		for i := range r.Lines {
+			if stock.Partition(r.Lines[i].SKU, a.cfg.Partitions) == p {
+				a.served(r.Lines[i].SKU)
+			}
+		}
+	case reply.Code > stock.CacheNotLoaded:
+		a.served(decider)
 	}
 	if reply.Code == stock.CacheSoldOut || reply.Code == stock.CacheWait {
-		a.flags.set(r.Lines[0].SKU, reply.Base+reply.Rest, reply.Ver, time.Now())
+		a.flags.set(decider, reply.Base+reply.Rest, reply.Ver, time.Now())
 	}
 }
 
@@ -64,36 +82,59 @@ func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceRedis, open: true})
 	case stock.CacheDuplicate:
 		return a.duplicate(ctx, r, reply)
-	case stock.CacheSoldOut:
-		if r.Keyed && (!reply.IDsLoaded || !a.fleet.AllRedisOK()) {
-			// Redis may not know every id: only the database can tell a late buyer from a winner's retry.
-			return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase})
+	case stock.CacheSoldOut, stock.CacheLimit:
+		if r.Keyed && !a.knowsIDs(reply) {
+			return a.withoutRedis(ctx, r, false)
 		}
-		return refuse(SourceRedis, &Refusal{Code: stock.CodeSoldOut})
-	case stock.CachePaused:
-		return refuse(SourceRedis, &Refusal{Code: stock.CodePaused})
-	case stock.CacheCorrupt:
-		return refuse(SourceRedis, &Refusal{Code: stock.CodeCorruptStock})
+		return a.turnAway(r, reply)
+	case stock.CachePaused, stock.CacheCorrupt:
+		return a.turnAway(r, reply)
 	}
-	a.epochs.Stale(a.partition(r))
-	return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase})
+	a.epochs.Stale(r.first)
+	return a.withoutRedis(ctx, r, false)
 }
 
-// withoutRedis goes on in the database: Redis did not execute the call, or nobody knows whether it did. A bound of our own that was
-// hit before Redis was asked is a refusal, not a reason to load the database instead.
-func (a *Admitter) withoutRedis(ctx context.Context, r *wanted, err error) Decision {
+// knowsIDs reports whether the partition that gave the reply knows every id. If not, only the database can tell a late buyer from a
+// winner's retry.
+func (a *Admitter) knowsIDs(reply stock.CacheReply) bool {
+	return reply.IDsLoaded && a.fleet.AllRedisOK()
+}
+
+// turnAway refuses on Redis's word. Whatever a cart has taken goes back at once.
+func (a *Admitter) turnAway(r *wanted, reply stock.CacheReply) Decision {
+	a.giveBack(r)
+	line := r.lineOf(reply.SKU)
+	no := &Refusal{SKU: ofCart(r.Lines, r.Lines[line].SKU)}
+	switch reply.Code {
+	case stock.CacheLimit:
+		no = r.overLimit(line)
+	case stock.CachePaused:
+		no.Code = stock.CodePaused
+	case stock.CacheCorrupt:
+		no.Code = stock.CodeCorruptStock
+	default:
+		no.Code = stock.CodeSoldOut
+	}
+	return refuse(SourceRedis, no)
+}
+
+// unasked answers a request that Redis gave no answer, or none in time. A bound of our own that was hit before Redis was asked is a
+// refusal, not a reason to load the database instead; so is having waited too long for stock.
+func (a *Admitter) unasked(ctx context.Context, r *wanted, err error) Decision {
+	var gone *soldOutError
+	if errors.As(err, &gone) {
+		a.giveBack(r)
+		return refuse(SourceRedis, &Refusal{Code: stock.CodeSoldOut, SKU: ofCart(r.Lines, gone.sku)})
+	}
 	var limit *stock.LimitError
 	if errors.As(err, &limit) {
+		a.giveBack(r)
 		return refuse(SourceNone, refuseErr(err))
 	}
-	unknown := errors.Is(err, stock.ErrUnknown)
-	return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase, open: unknown})
+	return a.withoutRedis(ctx, r, errors.Is(err, stock.ErrUnknown))
 }
 
-// afterWait answers a request whose wait for stock ended without a reply.
-func (a *Admitter) afterWait(ctx context.Context, r *wanted, err error) Decision {
-	if errors.Is(err, errSoldOut) {
-		return refuse(SourceRedis, &Refusal{Code: stock.CodeSoldOut})
-	}
-	return a.withoutRedis(ctx, r, err)
+// withoutRedis goes on in the database: Redis did not execute the call, nobody knows whether it did, or it may not know the id.
+func (a *Admitter) withoutRedis(ctx context.Context, r *wanted, mayBeOpen bool) Decision {
+	return a.settle(ctx, r, attempt{class: stock.ClassDatabase, source: SourceDatabase, open: mayBeOpen || r.taken > 0})
 }

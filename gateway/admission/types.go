@@ -65,6 +65,10 @@ type Pass struct {
 	ExpiresAt   time.Time // database clock
 	ForwardBy   time.Time // database clock; Stockgate-Forward-By
 	SendBefore  time.Time // this process's monotonic clock: write to the backend before it, or not at all
+
+	// again: an earlier try of the reservation may have made an order, and nobody has said that it has not. Then neither that this
+	// try was not sent nor that it was refused proves that there is none.
+	again bool
 }
 
 // OutcomeKind classifies what the backend did.

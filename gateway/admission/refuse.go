@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+func refuse(s Source, r *Refusal) Decision { return Decision{Refusal: r, Source: s} }
+
+// refuseErr turns a failure of a store, which surely had no effect or was seen to, into a refusal.
+func refuseErr(err error) *Refusal {
+	var limit *stock.LimitError
+	if errors.As(err, &limit) {
+		return &Refusal{Code: limit.Code, Limit: limit.Limit, Value: limit.Value}
+	}
+	if errors.Is(err, stock.ErrLate) {
+		return &Refusal{Code: stock.CodeQueueTimeout}
+	}
+	return &Refusal{Code: stock.CodeUnavailable}
+}
+
+// refusalOf names the database's refusals.
+func refusalOf(v stock.Verdict) *Refusal {
+	switch v {
+	case stock.VerdictVoided:
+		return &Refusal{Code: stock.CodeQueueTimeout, Detail: "This request took too long and was ended. Try again."}
+	case stock.VerdictUnknownSKU:
+		return &Refusal{Code: stock.CodeUnknownSKU}
+	case stock.VerdictPaused:
+		return &Refusal{Code: stock.CodePaused}
+	case stock.VerdictPurchaseLimit, stock.VerdictTooManyOpen:
+		return &Refusal{Code: stock.CodePurchaseLimit}
+	case stock.VerdictSoldOut:
+		return &Refusal{Code: stock.CodeSoldOut}
+	case stock.VerdictShort:
+		return &Refusal{Code: stock.CodeUnavailable, Detail: "Units are set aside and cannot be sold from here right now."}
+	case stock.VerdictCorrupt:
+		return &Refusal{Code: stock.CodeCorruptStock}
+	}
+	return &Refusal{Code: stock.CodeUnavailable}
+}
+
+// openLimitKey is the key of Terms.OpenLimit in the configuration.
+const openLimitKey = "defaults.open_per_user"
+
+// refused names the database's refusal of a settle: with the limit that was hit and, of a cart, the line that decided.
+func (r *wanted) refused(res *stock.Result) *Refusal {
+	no := refusalOf(res.Verdict)
+	if res.Verdict == stock.VerdictTooManyOpen {
+		no.Limit, no.Value = openLimitKey, strconv.FormatInt(r.OpenLimit, 10)
+		return no
+	}
+	i, found := r.decided(res)
+	if found {
+		no.SKU = ofCart(r.Lines, r.Lines[i].SKU)
+	}
+	if res.Verdict == stock.VerdictPurchaseLimit {
+		r.nameLimit(no, i)
+	}
+	return no
+}
+
+// overLimit is the refusal by the limit of line i.
+func (r *wanted) overLimit(i int) *Refusal {
+	no := &Refusal{Code: stock.CodePurchaseLimit, SKU: ofCart(r.Lines, r.Lines[i].SKU)}
+	r.nameLimit(no, i)
+	return no
+}
+
+func (r *wanted) nameLimit(no *Refusal, i int) {
+	if i < len(r.limitKeys) {
+		no.Limit, no.Value = r.limitKeys[i], strconv.FormatInt(r.TermsOf(i).Limit, 10)
+	}
+}
+
+// decided finds the line that the database refused, by the facts that came with the verdict. found is false if they do not tell; of
+// limits the first limited line is given then.
+func (r *wanted) decided(res *stock.Result) (line int, found bool) {
+	for i := range r.Lines {
+		if r.explains(i, res) {
+			return i, true
+		}
+	}
+	for i := range r.Lines {
+		if r.TermsOf(i).Limit > 0 {
+			return i, false
+		}
+	}
+	return 0, false
+}
+
+// explains reports whether line i is a reason for the verdict.
+func (r *wanted) explains(i int, res *stock.Result) bool {
+	l := r.Lines[i]
+	f, known := factOf(res.Facts, l.SKU)
+	switch res.Verdict {
+	case stock.VerdictUnknownSKU:
+		return !known
+	case stock.VerdictPaused:
+		return f.Paused
+	case stock.VerdictSoldOut:
+		return known && l.Qty > f.Left()
+	case stock.VerdictShort:
+		return known && l.Qty > f.Available
+	case stock.VerdictPurchaseLimit:
+		return r.exceeds(i, f.Takes)
+	}
+	return false
+}
+
+// exceeds reports whether line i is too much for its user's limit.
+func (r *wanted) exceeds(i int, takes []stock.UserTake) bool {
+	l, t := r.Lines[i], r.TermsOf(i)
+	for _, has := range takes {
+		if has.Activity == t.Activity && has.SKU == l.SKU && has.User == r.User {
+			return t.Limit > 0 && has.Qty+l.Qty > t.Limit
+		}
+	}
+	return t.Limit > 0 && l.Qty > t.Limit
+}
+
+func factOf(facts []stock.Fact, sku string) (stock.Fact, bool) {
+	for i := range facts {
+		if facts[i].SKU == sku {
+			return facts[i], true
+		}
+	}
+	return stock.Fact{}, false
+}

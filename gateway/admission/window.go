@@ -1,0 +1,31 @@
+package admission
+
+import (
+	"context"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// notOnSale refuses what is not on sale now. A request with an id may be the retry of one that was admitted while it was: the look-up
+// comes first, and the refusal stands if there is nothing to find or the database does not answer.
+func (a *Admitter) notOnSale(ctx context.Context, r *wanted, no *Refusal) Decision {
+	outside := no.Code == stock.CodeNotStarted || no.Code == stock.CodeEnded
+	if !outside || !r.Keyed || !a.mayKnow(ctx, r) {
+		return refuse(SourceNone, no)
+	}
+	row, err := a.lookUp(ctx, r.ID)
+	if err != nil || row == nil || row.Reopens() {
+		return refuse(SourceNone, no)
+	}
+	return a.fromRow(ctx, r, SourceDatabase, row)
+}
+
+// mayKnow reports whether the database may know the id. Crowds that come before the start are spared the look-up by Redis, where it
+// knows all ids.
+func (a *Admitter) mayKnow(ctx context.Context, r *wanted) bool {
+	if a.cache == nil {
+		return true
+	}
+	reply, err := a.cache.Peek(ctx, r.first, &r.Reservation)
+	return err != nil || reply.Code == stock.CacheDuplicate || !a.knowsIDs(reply)
+}
