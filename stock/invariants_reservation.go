@@ -63,7 +63,7 @@ func CheckI3Expiry(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
 	for i := range s.Reservations {
 		r := &s.Reservations[i]
-		if r.State != StateHeld || r.Outcome != OutcomeAccepted {
+		if r.State != StateHeld || r.Outcome != OutcomeAccepted || r.Hold <= 0 { // a hold of 0 has no end
 			continue
 		}
 		if late := s.At.Sub(r.ExpiresAt); late > RestGrace {

@@ -86,7 +86,7 @@ var plants = []plant{
 	{"row that deducted nothing", func(_ *shop, s *Snapshot) { voided(s).State = StateHeld }, "I3 no leak: a: reservation"},
 	{"released and still deducted", func(_ *shop, s *Snapshot) { held(s).State = StateReleased }, "I3 no leak: a: reservation"},
 	{"released more than was taken", func(_ *shop, s *Snapshot) { held(s).Released[0] = 2 }, "I3 no leak: a: reservation"},
-	{"held past its end", func(_ *shop, s *Snapshot) { held(s).ExpiresAt = s.At.Add(-time.Minute) }, "I3 no leak: a: reservation"},
+	{"held past its end", func(_ *shop, s *Snapshot) { held(s).ExpiresAt, held(s).Hold = s.At.Add(-time.Minute), time.Minute }, "I3 no leak: a: reservation"},
 	{"open past its deadline", func(_ *shop, s *Snapshot) {
 		s.Open = append(s.Open, OpenEntry{Reservation: Reservation{Lines: []Line{{"b", 1}}}, Overdue: time.Minute})
 	}, "I3 no leak: b: try"},
