@@ -21,6 +21,12 @@ func (h *held) decide(op *stock.Op) stock.Result {
 		return h.confirm(op)
 	case stock.OpExpire:
 		return h.expire(op)
+	case stock.OpExtend:
+		return h.extend(op)
+	case stock.OpTakeOver:
+		return h.takeOver(op)
+	case stock.OpAdopt:
+		return h.adopt(op)
 	case stock.OpSweep:
 		return h.sweep(op.Reservation)
 	case stock.OpSet:
@@ -58,9 +64,7 @@ func (h *held) settle(r *stock.Reservation) stock.Result {
 	case row.Answer != nil: // it was forwarded, so not even its own try may be told that it was done just now
 		return verdict(stock.VerdictDuplicate, row)
 	case row.Try == r.Try && row.State.Deducted(): // the COMMIT of which got lost
-		res := verdict(stock.VerdictDone, row)
-		res.ForwardBy, res.ExpiresAt = row.ForwardBy, row.ExpiresAt
-		return res
+		return heldBy(row)
 	case row.Try == r.Try:
 		return verdict(stock.VerdictVoided, row)
 	case !row.Reopens():
@@ -76,40 +80,69 @@ func otherWish(row *rowState, r *stock.Reservation) bool {
 
 // take deducts all lines or none, and makes row, new or ended under another try, the reservation's.
 func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
-	if v := h.short(r.Lines); v != stock.VerdictNone {
+	if v := h.refusal(r); v != stock.VerdictNone {
 		return verdict(v, h.rows[r.ID])
 	}
 	h.begin(row, r, stock.StateHeld)
-	row.ExpiresAt = h.now.Add(r.Hold).Truncate(time.Microsecond) // as the database keeps it: expiry compares
-	row.ForwardBy = h.now.Add(h.forwardWithin).Truncate(time.Microsecond)
+	row.ExpiresAt = h.moment(r.Hold)
+	row.ForwardBy = h.moment(h.forwardWithin)
 	for _, l := range r.Lines {
 		h.shift(h.skus[l.SKU], row.entry(stock.KindSettle, -l.Qty))
 		h.skus[l.SKU].held += l.Qty
 	}
+	h.count(row)
+	h.countOpen(row)
+	return heldBy(row)
+}
+
+// heldBy is the answer to the try that row belongs to.
+func heldBy(row *rowState) stock.Result {
 	res := verdict(stock.VerdictDone, row)
 	res.ForwardBy, res.ExpiresAt = row.ForwardBy, row.ExpiresAt
 	return res
 }
 
-// short is the first verdict, in order of precedence, that any line gives; VerdictNone if all can be taken.
-func (h *held) short(lines []stock.Line) stock.Verdict {
+// moment is the time in so much, as the database keeps it: expiry compares.
+func (h *held) moment(in time.Duration) time.Time { return h.now.Add(in).Truncate(time.Microsecond) }
+
+// refusal is the first verdict, in order of precedence, that forbids to take r; VerdictNone if nothing does.
+func (h *held) refusal(r *stock.Reservation) stock.Verdict {
+	return foremost(h.short(r, nil), h.tooManyOpen(r))
+}
+
+// foremost is the verdict of the two that comes first; VerdictNone is none.
+func foremost(a, b stock.Verdict) stock.Verdict {
+	if a == stock.VerdictNone || b != stock.VerdictNone && b < a {
+		return b
+	}
+	return a
+}
+
+// short is the first verdict, in order of precedence, that any line gives; VerdictNone if all can be taken, less what except has of each
+// line.
+func (h *held) short(r *stock.Reservation, except []int64) stock.Verdict {
 	first := stock.VerdictNone
-	for _, l := range lines {
-		if v := h.lineVerdict(l); v != stock.VerdictNone && (first == stock.VerdictNone || v < first) {
-			first = v
+	for i, l := range r.Lines {
+		if except != nil {
+			l.Qty -= except[i]
+		}
+		if l.Qty > 0 {
+			first = foremost(first, h.lineVerdict(r, i, l))
 		}
 	}
 	return first
 }
 
 // lineVerdict: a number that cannot be sold from is never taken for sold out.
-func (h *held) lineVerdict(l stock.Line) stock.Verdict {
+func (h *held) lineVerdict(r *stock.Reservation, i int, l stock.Line) stock.Verdict {
 	k := h.skus[l.SKU]
 	switch {
 	case k == nil || !k.present:
 		return stock.VerdictUnknownSKU
 	case k.paused:
 		return stock.VerdictPaused
+	case h.overLimit(r, i, l.Qty):
+		return stock.VerdictPurchaseLimit
 	case k.corrupt():
 		return stock.VerdictCorrupt
 	case l.Qty > k.available+k.granted:
@@ -127,16 +160,20 @@ func (h *held) begin(row *rowState, r *stock.Reservation, s stock.State) {
 		created = h.now
 	}
 	row.Row = stock.Row{Reservation: *r, State: s, Transition: transition, CreatedAt: created, UpdatedAt: h.now,
-		ExpiresAt: h.now, ForwardBy: h.now, Released: make([]int64, len(r.Lines)), OwnerAlive: true}
-	row.Lines = slices.Clone(r.Lines)
+		ExpiresAt: h.now, ForwardBy: h.now, Released: make([]int64, len(r.Lines)), OwnerAlive: true, Now: h.now}
+	row.Lines, row.Terms, row.parted = slices.Clone(r.Lines), slices.Clone(keptTerms(r.Terms)), make([]int64, len(r.Lines))
 	row.dirty, row.relined = true, true
 	h.rows[r.ID] = row
 }
 
-// entry is a ledger row of this reservation's last transition.
+// entry is a ledger row of this reservation's last transition. Where a caller could have named its op, the number of the transition is
+// marked, so that the two never meet.
 func (r *rowState) entry(kind stock.LedgerKind, delta int64) entry {
-	return entry{LedgerRow: stock.LedgerRow{Reservation: r.ID, Try: r.Try, Kind: kind, Delta: delta,
-		Op: strconv.FormatInt(r.Transition, 10)}, reason: r.Reason}
+	op := strconv.FormatInt(r.Transition, 10)
+	if kind == stock.KindRelease {
+		op = opGenerated + op
+	}
+	return entry{LedgerRow: stock.LedgerRow{Reservation: r.ID, Try: r.Try, Kind: kind, Delta: delta, Op: op}, reason: r.Reason}
 }
 
 // move makes the transition of a deducted row to state to. kind is its ledger kind; the units go back if to is not deducted.
@@ -146,7 +183,7 @@ func (h *held) move(row *rowState, to stock.State, kind stock.LedgerKind, reason
 		return v
 	}
 	from := row.State
-	row.State, row.Transition, row.UpdatedAt, row.dirty = to, row.Transition+1, h.now, true
+	h.transit(row, to)
 	if reason != "" {
 		row.Reason = reason
 	}
@@ -154,6 +191,15 @@ func (h *held) move(row *rowState, to stock.State, kind stock.LedgerKind, reason
 		h.moveLine(row, i, h.skus[l.SKU], from, kind, actor)
 	}
 	return stock.VerdictDone
+}
+
+// transit is the part of a transition that is the row's own. What leaves held is no open reservation of its user any more.
+func (h *held) transit(row *rowState, to stock.State) {
+	row.State, row.Transition, row.UpdatedAt, row.dirty = to, row.Transition+1, h.now, true
+	row.Paid = row.Paid || to == stock.StateConfirmed
+	if to != stock.StateHeld {
+		h.uncountOpen(row)
+	}
 }
 
 // moveLine moves line i, less what was released of it already, out of the sum of state from into that of the row's state, or back
@@ -170,6 +216,7 @@ func (h *held) moveLine(row *rowState, i int, k *skuState, from stock.State, kin
 		*into += units
 	} else {
 		e.Delta = units
+		h.uncount(row, i, units)
 		row.Released[i], row.relined = row.Lines[i].Qty, true
 	}
 	h.shift(k, e)
@@ -178,13 +225,21 @@ func (h *held) moveLine(row *rowState, i int, k *skuState, from stock.State, kin
 // movable: the stock rows are there, and have room for what comes back.
 func (h *held) movable(row *rowState) stock.Verdict {
 	for i, l := range row.Lines {
-		k := h.skus[l.SKU]
-		switch {
-		case k == nil || !k.present:
-			return stock.VerdictUnknownSKU
-		case k.corrupt(), k.available > stock.MaxQuantity-(l.Qty-row.Released[i]):
-			return stock.VerdictCorrupt
+		if v := h.room(l.SKU, l.Qty-row.Released[i]); v != stock.VerdictNone {
+			return v
 		}
+	}
+	return stock.VerdictNone
+}
+
+// room: the SKU's stock row is there and can take so many units.
+func (h *held) room(sku string, units int64) stock.Verdict {
+	k := h.skus[sku]
+	switch {
+	case k == nil || !k.present:
+		return stock.VerdictUnknownSKU
+	case k.corrupt(), k.available > stock.MaxQuantity-units:
+		return stock.VerdictCorrupt
 	}
 	return stock.VerdictNone
 }

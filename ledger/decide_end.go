@@ -18,8 +18,14 @@ func (h *held) release(op *stock.Op) stock.Result {
 	return h.neverSent(row, op)
 }
 
-// giveBack is the order service's release: cancelled or refunded.
+// giveBack is the order service's release: cancelled or refunded, whole or by lines.
 func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
+	if op.UnlessPaid && row.State == stock.StateConfirmed {
+		return verdict(stock.VerdictStale, row)
+	}
+	if len(op.Lines) > 0 {
+		return h.part(row, op)
+	}
 	switch row.State {
 	case stock.StateHeld, stock.StateConfirmed:
 		v := h.move(row, stock.StateReleased, stock.KindRelease, op.Reason, op.Actor)
@@ -74,26 +80,43 @@ func (h *held) tombstone(r *stock.Reservation, s stock.State, kind stock.LedgerK
 	return row
 }
 
-// expire releases an accepted reservation whose time is over, by the database's clock.
+// expire releases a reservation whose time is over by the database's clock, or of which the order service has said that there is no live
+// order. Time alone ends only what was accepted, and never a hold of 0, which has no end.
 func (h *held) expire(op *stock.Op) stock.Result {
 	row := h.rows[op.ID]
+	reason := reasonExpired
+	if op.Asked && op.Reason != "" {
+		reason = op.Reason
+	}
 	switch {
 	case row == nil:
 		return verdict(stock.VerdictUnknownReservation, nil)
-	case !row.ExpiresAt.Equal(op.ExpiresAt):
+	case row.Try != op.Try, !row.ExpiresAt.Equal(op.ExpiresAt):
 		return verdict(stock.VerdictStale, row)
-	case row.State == stock.StateReleased && row.Reason == reasonExpired:
+	case row.State == stock.StateReleased && row.Reason == reason && (!op.Asked || row.Outcome == op.Answered):
 		return verdict(stock.VerdictDone, row)
-	case row.State != stock.StateHeld, row.Outcome != stock.OutcomeAccepted, h.now.Before(row.ExpiresAt):
+	case row.State != stock.StateHeld, !h.expirable(row, op):
 		return verdict(stock.VerdictStale, row)
 	}
-	return verdict(h.move(row, stock.StateReleased, stock.KindExpire, reasonExpired, op.Actor), row)
+	v := h.move(row, stock.StateReleased, stock.KindExpire, reason, op.Actor)
+	if v == stock.VerdictDone && op.Asked {
+		row.Outcome = op.Answered
+	}
+	return verdict(v, row)
+}
+
+func (h *held) expirable(row *rowState, op *stock.Op) bool {
+	if op.Asked {
+		return row.Outcome == op.Outcome
+	}
+	return row.Outcome == stock.OutcomeAccepted && row.Hold > 0 && !h.now.Before(row.ExpiresAt)
 }
 
 // Reasons that stockgate itself gives.
 const (
-	reasonExpired = "expired"
+	reasonExpired = stock.ReasonExpired
 	reasonSwept   = "swept"
+	reasonRetaken = "retaken"
 )
 
 // sweep decides about an open entry past its deadline. Done: the row that Result.Row shows is this try's, and tells how to close.

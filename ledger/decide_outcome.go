@@ -101,11 +101,14 @@ func (h *held) refer(row *rowState, order string) {
 	}
 }
 
-// confirm: the order is paid, so it was placed.
+// confirm: the order is paid, so it was placed. Another order under the same reservation is somebody's mistake.
 func (h *held) confirm(op *stock.Op) stock.Result {
 	row := h.rows[op.ID]
-	if row == nil {
+	switch {
+	case row == nil:
 		return verdict(stock.VerdictUnknownReservation, nil)
+	case op.OrderRef != "" && row.OrderRef != "" && op.OrderRef != row.OrderRef:
+		return verdict(stock.VerdictKeyReused, row)
 	}
 	switch row.State {
 	case stock.StateHeld:
@@ -117,6 +120,53 @@ func (h *held) confirm(op *stock.Op) stock.Result {
 	case stock.StateConfirmed:
 		h.note(row, stock.OutcomeAccepted, op)
 		return verdict(stock.VerdictDone, row)
+	case stock.StateReleased:
+		if op.Retake && !row.Paid {
+			return h.retake(row, op)
+		}
 	}
 	return verdict(stock.VerdictStale, row)
+}
+
+// retake: the order is paid, but its units went back meanwhile. They are taken again if there are any, and if the user may still have
+// them; what the order service itself gave back by lines is no longer ordered.
+func (h *held) retake(row *rowState, op *stock.Op) stock.Result {
+	if row.ordered() == 0 {
+		return verdict(stock.VerdictStale, row)
+	}
+	if v := h.short(&row.Reservation, row.parted); v != stock.VerdictNone {
+		return verdict(v, row)
+	}
+	h.transit(row, stock.StateConfirmed)
+	row.Outcome, row.Reason = stock.OutcomeAccepted, reasonRetaken
+	if op.Reason != "" {
+		row.Reason = op.Reason
+	}
+	h.refer(row, op.OrderRef)
+	copy(row.Released, row.parted)
+	row.relined = true
+	for i, l := range row.Lines {
+		h.retakeLine(row, h.skus[l.SKU], l.Qty-row.parted[i], op.Actor)
+	}
+	h.count(row)
+	return verdict(stock.VerdictDone, row)
+}
+
+func (h *held) retakeLine(row *rowState, k *skuState, units int64, actor string) {
+	if k == nil {
+		return // nothing of it is ordered any more, and stockgate never heard of the SKU
+	}
+	e := row.entry(stock.KindRetake, -units)
+	e.actor = actor
+	h.shift(k, e)
+	k.confirmed += units
+}
+
+// ordered is what the reservation is for, in units of all lines: what was reserved less what was given back by lines.
+func (r *rowState) ordered() int64 {
+	var units int64
+	for i, l := range r.Lines {
+		units += l.Qty - r.parted[i]
+	}
+	return units
 }

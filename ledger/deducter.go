@@ -138,7 +138,7 @@ func (d *Deducter) submit(ctx context.Context, op *stock.Op) (*Work, error) {
 	if ctx.Err() != nil && op.Class != stock.ClassForwarded {
 		return nil, fmt.Errorf("%w: %w", stock.ErrLate, context.Cause(ctx))
 	}
-	if op.OpID == "" && (op.Kind == stock.OpSet || op.Kind == stock.OpAdjust) {
+	if op.OpID == "" && needsOpID(op) {
 		op.OpID = opDrawn + rand.Text()
 	}
 	w := &Work{op: op, done: make(chan error, 1)}
@@ -148,8 +148,12 @@ func (d *Deducter) submit(ctx context.Context, op *stock.Op) (*Work, error) {
 	return w, nil
 }
 
-// opDrawn begins the op ids of changes of stock that came without one. A lost COMMIT reply is repeated by id: without an id, a repeated
-// change would be a second one.
+// needsOpID: a lost COMMIT reply is repeated by id. Without an id, a repeated change would be a second one.
+func needsOpID(op *stock.Op) bool {
+	return op.Kind == stock.OpSet || op.Kind == stock.OpAdjust || op.Kind == stock.OpRelease && len(op.Lines) > 0
+}
+
+// opDrawn begins the op ids that were drawn for changes that came without one.
 const opDrawn = "drawn-"
 
 func (d *Deducter) await(ctx context.Context, w *Work) error {

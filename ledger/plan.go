@@ -2,24 +2,31 @@ package ledger
 
 import (
 	"slices"
-	"unicode/utf8"
 
 	"github.com/stockgate/stockgate/stock"
 )
 
 // member is one op of a batch with what has to be locked for it.
 type member struct {
-	op   *stock.Op
-	id   stock.ID // zero: a stock op
-	skus []string // whose locks it needs; after the look-up complete
-	look bool     // its SKUs are those of the row's lines, which have to be looked up
+	op    *stock.Op
+	id    stock.ID  // zero: a stock op
+	skus  []string  // whose locks it needs; after the look-up complete
+	takes []takeKey // the counts that it may change; after the look-up complete
+	look  bool      // what it needs depends on the row, which has to be looked up
+}
+
+// needs are what the ops about one reservation lock: by the look-up, and as members of the batch name them.
+type needs struct {
+	skus  []string
+	takes []takeKey
 }
 
 // plan is what a batch needs from the database.
 type plan struct {
 	members []member
-	create  []string // SKUs that get a stock row if they have none (OpSet)
-	opKeys  []opKey  // caller's op ids of stock ops, to be looked up in the ledger
+	create  []string  // SKUs that get a stock row if they have none (OpSet)
+	opKeys  []opKey   // caller's op ids of stock ops, to be looked up in the ledger
+	parts   []partKey // caller's op ids of releases by lines, likewise
 }
 
 // newPlan checks a batch and says what it needs. An op that could not be written is a BadMember error; the database is not asked.
@@ -32,10 +39,14 @@ func newPlan(ops []*stock.Op, ownTable bool) (*plan, error) {
 		m := member{op: op, id: opID(op)}
 		if movesStock(op) {
 			m.skus, m.look = namedSKUs(op)
+			m.takes = namedTakes(op)
 		}
 		p.members = append(p.members, m)
 		if op.Kind == stock.OpSet && ownTable {
 			p.create = append(p.create, op.SKU)
+		}
+		if op.Kind == stock.OpRelease && len(op.Lines) > 0 {
+			p.parts = append(p.parts, partKey{op.ID, op.OpID})
 		}
 		if op.OpID != "" && (op.Kind == stock.OpSet || op.Kind == stock.OpAdjust) {
 			p.opKeys = append(p.opKeys, opKey{op.SKU, opKinds[op.Kind], op.OpID})
@@ -50,9 +61,9 @@ var opKinds = map[stock.OpKind]stock.LedgerKind{stock.OpSet: stock.KindSet, stoc
 // opID is the reservation that op is about, zero for stock ops.
 func opID(op *stock.Op) stock.ID {
 	switch op.Kind {
-	case stock.OpSettle, stock.OpSweep:
+	case stock.OpSettle, stock.OpSweep, stock.OpTakeOver, stock.OpAdopt:
 		return op.Reservation.ID
-	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire:
+	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend:
 		return op.ID
 	}
 	return stock.ID{}
@@ -64,7 +75,8 @@ func movesStock(op *stock.Op) bool {
 	return op.Kind != stock.OpBook || op.Outcome == stock.OutcomeRejected || op.Outcome == stock.OutcomeAccepted && op.Confirm
 }
 
-// namedSKUs are the SKUs that op itself names. look: it names none, they are those of the row's lines.
+// namedSKUs are the SKUs that op itself names. look: the row has to be asked, because op names none, or because the row may count for
+// its user under other terms: it may have been taken over by a try that came later.
 func namedSKUs(op *stock.Op) (skus []string, look bool) {
 	if opID(op).IsZero() {
 		return []string{op.SKU}, false
@@ -75,7 +87,15 @@ func namedSKUs(op *stock.Op) (skus []string, look bool) {
 	for _, l := range op.Reservation.Lines {
 		skus = append(skus, l.SKU)
 	}
-	return skus, false
+	return skus, op.Kind == stock.OpRelease && op.Reservation.User != ""
+}
+
+// namedTakes are the counts that op raises by the terms it names; what a row gives back is counted under the row's own terms.
+func namedTakes(op *stock.Op) []takeKey {
+	if op.Kind == stock.OpSettle || op.Kind == stock.OpAdopt {
+		return takeKeys(op.Reservation)
+	}
+	return nil
 }
 
 // lookups are the ids whose lines have to be looked up before anything is locked, in order.
@@ -89,20 +109,22 @@ func (p *plan) lookups() []stock.ID {
 	return ids
 }
 
-// complete gives the members that were looked up their SKUs, also from members of this batch that make the row. The lines of a
-// reservation never change, so the look-up needs no lock.
-func (p *plan) complete(found map[stock.ID][]string) {
+// complete gives the members that were looked up what they need, also from members of this batch that make the row. The lines of a
+// reservation never change, so the look-up needs no lock; its terms can: see putBackUnlocked.
+func (p *plan) complete(found map[stock.ID]needs) {
 	if found == nil {
 		return
 	}
 	for i := range p.members {
-		if m := &p.members[i]; !m.look && m.op.Reservation != nil {
-			found[m.id] = append(found[m.id], m.skus...)
+		if m := &p.members[i]; m.op.Reservation != nil {
+			n := found[m.id]
+			found[m.id] = needs{append(n.skus, m.skus...), append(n.takes, m.takes...)}
 		}
 	}
 	for i := range p.members {
 		if m := &p.members[i]; m.look {
-			m.skus = sortedSet(slices.Clone(found[m.id])) // members of one id share it
+			n := found[m.id]
+			m.skus, m.takes = sortedSet(slices.Clone(n.skus)), sortedKeys(slices.Clone(n.takes)) // members of one id share it
 		}
 	}
 }
@@ -114,6 +136,20 @@ func (p *plan) skus() []string {
 		skus = append(skus, p.members[i].skus...)
 	}
 	return sortedSet(skus)
+}
+
+// takes are all counts to lock, in the order of locks: by bytes of activity, SKU and user.
+func (p *plan) takes() []takeKey {
+	var keys []takeKey
+	for i := range p.members {
+		keys = append(keys, p.members[i].takes...)
+	}
+	return sortedKeys(keys)
+}
+
+func sortedKeys(keys []takeKey) []takeKey {
+	slices.SortFunc(keys, compareKeys)
+	return slices.Compact(keys)
 }
 
 // ids are all reservations to lock, in the order of locks: by bytes.
@@ -128,16 +164,23 @@ func (p *plan) ids() []stock.ID {
 	return slices.Compact(ids)
 }
 
-// putBack takes the members out whose SKUs are among busy, and every later member about the same reservation, so that the order of
-// a reservation's ops stands.
+// putBack takes the members out whose SKUs are among busy.
 func (p *plan) putBack(busy map[string]bool) (locked []*stock.Op) {
 	if len(busy) == 0 {
 		return nil
 	}
+	return p.putBackIf(func(m *member) bool {
+		return slices.ContainsFunc(m.skus, func(sku string) bool { return busy[sku] })
+	})
+}
+
+// putBackIf takes the members out that must wait, and every later member about the same reservation, so that the order of a
+// reservation's ops stands.
+func (p *plan) putBackIf(wait func(*member) bool) (locked []*stock.Op) {
 	waiting := map[stock.ID]bool{}
 	kept := p.members[:0]
 	for _, m := range p.members {
-		if waiting[m.id] && !m.id.IsZero() || slices.ContainsFunc(m.skus, func(sku string) bool { return busy[sku] }) {
+		if waiting[m.id] && !m.id.IsZero() || wait(&m) {
 			waiting[m.id] = true
 			locked = append(locked, m.op)
 			continue
@@ -148,30 +191,31 @@ func (p *plan) putBack(busy map[string]bool) (locked []*stock.Op) {
 	return locked
 }
 
-// putBackUnlocked takes the members out whose rows have lines on SKUs that are not locked: somebody made the row after the look-up.
-// A row of another try does not matter: its owner's op moves nothing.
+// putBackUnlocked takes the members out whose rows have lines on SKUs, or counts, that are not locked: somebody made the row, or took it
+// anew under other terms, after the look-up. A row of another try does not matter: its owner's op moves nothing.
 func (p *plan) putBackUnlocked(h *held) (locked []*stock.Op) {
-	unlocked := map[string]bool{}
-	for i := range p.members {
-		m := &p.members[i]
+	unlocked := false
+	needsMore := func(m *member) bool {
 		row := h.rows[m.id]
 		if row == nil || !endsRow(m.op) || m.op.Try != 0 && m.op.Try != row.Try {
-			continue
+			return false
 		}
-		for _, l := range row.Lines {
-			if !slices.Contains(m.skus, l.SKU) {
-				unlocked[l.SKU] = true
-				m.skus = append(m.skus, l.SKU)
-			}
-		}
+		return slices.ContainsFunc(row.Lines, func(l stock.Line) bool { return !slices.Contains(m.skus, l.SKU) }) ||
+			slices.ContainsFunc(takeKeys(&row.Reservation), func(k takeKey) bool { return !slices.Contains(m.takes, k) })
 	}
-	return p.putBack(unlocked)
+	for i := range p.members {
+		unlocked = unlocked || needsMore(&p.members[i])
+	}
+	if !unlocked {
+		return nil
+	}
+	return p.putBackIf(needsMore)
 }
 
-// endsRow: ops that move the units of whatever lines the row has.
+// endsRow: ops that move the units, or write down the lines, of whatever the row has.
 func endsRow(op *stock.Op) bool {
 	switch op.Kind {
-	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire:
+	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend:
 		return movesStock(op)
 	}
 	return false
@@ -190,7 +234,9 @@ func partitionsOf(skus []string, partitions int) []int {
 // onlyNew reports whether the batch is about reservations that most likely have no row yet: reading them in full can wait until one
 // is found.
 func (p *plan) onlyNew() bool {
-	return !slices.ContainsFunc(p.members, func(m member) bool { return m.op.Kind != stock.OpSettle && !m.id.IsZero() })
+	return !slices.ContainsFunc(p.members, func(m member) bool {
+		return m.op.Kind != stock.OpSettle && m.op.Kind != stock.OpAdopt && !m.id.IsZero()
+	})
 }
 
 func sortedSet(s []string) []string {
@@ -199,95 +245,3 @@ func sortedSet(s []string) []string {
 }
 
 func compareIDs(a, b stock.ID) int { return slices.Compare(a[:], b[:]) }
-
-// checkOp refuses what can never be written, so that it does not spoil the batch in the database.
-func checkOp(op *stock.Op) error {
-	for _, text := range [...]string{op.OpID, op.Reason, op.Actor, op.OrderRef} {
-		if !storable(text) {
-			return badMember("op has the text %q, which is no UTF-8 without NUL", text)
-		}
-	}
-	switch op.Kind {
-	case stock.OpSettle, stock.OpSweep:
-		if op.Reservation == nil {
-			return badMember("op kind %d has no reservation", op.Kind)
-		}
-	case stock.OpBook:
-		if err := checkAnswer(op); err != nil {
-			return err
-		}
-	case stock.OpRelease, stock.OpConfirm, stock.OpExpire:
-	case stock.OpSet, stock.OpAdjust, stock.OpPause, stock.OpResume, stock.OpLoad, stock.OpSync:
-		return checkStockOp(op)
-	default:
-		return badMember("op kind %d is unknown", op.Kind)
-	}
-	if op.Reservation != nil {
-		return checkReservation(op.Reservation)
-	}
-	return nil
-}
-
-func checkReservation(r *stock.Reservation) error {
-	for _, text := range [...]string{r.Activity, r.User, r.Route, r.Owner} {
-		if !storable(text) {
-			return badMember("reservation %s has the text %q, which is no UTF-8 without NUL", r.ID, text)
-		}
-	}
-	if r.ID.IsZero() || r.Try == 0 || len(r.Lines) == 0 {
-		return badMember("reservation %s, try %s, has %d lines: an id, a try and a line are needed", r.ID, r.Try, len(r.Lines))
-	}
-	for i, l := range r.Lines {
-		if err := stock.CheckSKU(l.SKU); err != nil {
-			return badMember("reservation %s: %v", r.ID, err)
-		}
-		if l.Qty < 1 || l.Qty > stock.MaxQuantity {
-			return badMember("reservation %s: qty of %s is %d, allowed are 1 to %d", r.ID, l.SKU, l.Qty, stock.MaxQuantity)
-		}
-		if i > 0 && r.Lines[i-1].SKU >= l.SKU {
-			return badMember("reservation %s: lines are not merged and sorted: %s after %s", r.ID, l.SKU, r.Lines[i-1].SKU)
-		}
-	}
-	return nil
-}
-
-func checkAnswer(op *stock.Op) error {
-	if op.Answer == nil {
-		return nil
-	}
-	if op.Outcome == stock.OutcomeUnknown {
-		return badMember("reservation %s: an unknown outcome has no answer to keep", op.ID)
-	}
-	for _, h := range op.Answer.Headers {
-		if !headerFits(h) {
-			return badMember("reservation %s: header %q of the answer cannot be kept", op.ID, h.Name)
-		}
-	}
-	return nil
-}
-
-func checkStockOp(op *stock.Op) error {
-	if err := stock.CheckSKU(op.SKU); err != nil {
-		return badMember("%v", err)
-	}
-	if op.Available < 0 || op.Available > stock.MaxQuantity {
-		return badMember("available of %s is %d, allowed are 0 to %d", op.SKU, op.Available, stock.MaxQuantity)
-	}
-	if op.Delta < -stock.MaxQuantity || op.Delta > stock.MaxQuantity {
-		return badMember("delta of %s is %d, allowed are -%d to %d", op.SKU, op.Delta, stock.MaxQuantity, stock.MaxQuantity)
-	}
-	if len(op.OpID) > 0 && op.OpID[:1] == opGenerated {
-		return badMember("op id %q begins with %s, which marks stockgate's own", op.OpID, opGenerated)
-	}
-	return nil
-}
-
-// storable: what both databases store as text as it is.
-func storable(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] == 0 {
-			return false
-		}
-	}
-	return utf8.ValidString(s)
-}

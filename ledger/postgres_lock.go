@@ -13,14 +13,14 @@ import (
 // postgresSession is one transaction of Exec on PostgreSQL. Round trips:
 //
 //	1  BEGIN, time-outs, look-up of lines, stock rows locked     (not sent if no stock is moved: goes with 2)
-//	2  sku_state locked, reservations locked, epochs, op ids, and the reservations in full if they are known to be there
+//	2  sku_state locked, users' counts made and locked, reservations locked, epochs, op ids, and the reservations in full if they are known to be there
 //	3  a batch of new reservations that found a row: those rows in full
 //	4  everything written, in one statement                      (not sent if nothing changed)
 //	5  COMMIT
 //
 // 1 to 3 are statements without arguments, several in one message: each has a snapshot of its own, which is why last_available, lines
 // and answers are read by statements of their own after the locks. What is spelled into them are ids (hex), checked SKUs and
-// numbers; the one exception, callers' op ids, is quoted. 4 has arguments, as arrays.
+// numbers; the exceptions, callers' op ids, activities and users, are quoted. 4 has arguments, as arrays.
 type postgresSession struct {
 	p      *postgres
 	c      *conn
@@ -76,10 +76,9 @@ func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
 	}
 	skus := fmt.Sprintf("'%s'::text[]", skuArray(req.skus))
 	if len(req.lookups) > 0 {
-		reply.lines = map[stock.ID][]string{}
+		reply.needs = map[stock.ID]needs{}
 		ids := idArray(req.lookups)
-		s.script.query(scanLookup(reply.lines), `SELECT reservation_id, sku FROM stockgate.reservation_line `+
-			`WHERE reservation_id = ANY('%s'::uuid[])`, ids)
+		s.script.query(scanLookup(reply.needs), s.p.expand(lookupQuery)+`WHERE l.reservation_id = ANY('%s'::uuid[])`, ids)
 		skus = fmt.Sprintf("ARRAY(SELECT sku FROM stockgate.reservation_line WHERE reservation_id = ANY('%s'::uuid[]) "+
 			"UNION SELECT unnest(%s))", ids, skus)
 	}
@@ -96,14 +95,20 @@ func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
 	}
 }
 
-func scanLookup(lines map[stock.ID][]string) func(*sql.Rows) error {
+// lookupQuery reads what the ops about reservations that are named by id need.
+const lookupQuery = `SELECT l.reservation_id, l.sku, l.activity, l.user_limit, r.user_id, r.open_limit
+	FROM {reservation_line} l JOIN {reservation} r ON r.id = l.reservation_id `
+
+func scanLookup(found map[stock.ID]needs) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
-		var text, sku string
-		if err := rows.Scan(&text, &sku); err != nil {
+		var text string
+		r := stock.Reservation{Lines: make([]stock.Line, 1), Terms: make([]stock.LineTerms, 1)}
+		if err := rows.Scan(&text, &r.Lines[0].SKU, &r.Terms[0].Activity, &r.Terms[0].Limit, &r.User, &r.OpenLimit); err != nil {
 			return err
 		}
 		id, err := stock.ParseID(text)
-		lines[id] = append(lines[id], sku)
+		n := found[id]
+		found[id] = needs{append(n.skus, r.Lines[0].SKU), append(n.takes, takeKeys(&r)...)}
 		return err
 	}
 }
@@ -139,6 +144,9 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 		s.script.query(scanState(h), `SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating `+
 			`FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
 	}
+	if len(req.takes) > 0 {
+		s.lockTakes(req.takes, h)
+	}
 	found := false
 	if len(req.ids) > 0 {
 		s.script.query(func(*sql.Rows) error { found = true; return nil }, `SELECT id FROM stockgate.reservation `+
@@ -154,6 +162,10 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 	if len(req.opKeys) > 0 {
 		s.script.query(scanOpKey(h), `SELECT sku, kind, op, delta, after FROM stockgate.ledger WHERE reservation_id = '%s' AND try = 0 `+
 			`AND (sku, kind, op) IN (%s)`, stock.ID{}, opKeyList(req.opKeys))
+	}
+	if len(req.parts) > 0 {
+		s.script.query(scanPart(h), `SELECT reservation_id, op, sku, delta FROM stockgate.ledger WHERE kind = 'release' `+
+			`AND (reservation_id, op) IN (%s)`, partKeyList(req.parts))
 	}
 	if len(s.script.each) > 0 {
 		if err := s.script.send(s.c); err != nil {
@@ -177,9 +189,9 @@ func (s *postgresSession) readRows(ids []stock.ID, h *held) {
 
 func scanHeld(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
-		row, err := scanRow(rows)
+		row, err := scanRowState(rows)
 		if err == nil {
-			h.rows[row.ID] = &rowState{Row: *row, stored: true}
+			h.rows[row.ID] = row
 		}
 		return err
 	}

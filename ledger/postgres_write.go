@@ -31,6 +31,7 @@ func (s *postgresSession) write(h *held) error {
 	made, changed := h.changedRows()
 	writeMade(&w, made)
 	writeChanged(&w, changed)
+	writeTakes(&w, h.changedTakes())
 	writeAnswers(&w, h.answeredRows())
 	writeLedger(&w, h.entries)
 	query := "WITH " + strings.Join(w.parts, ",\n") + "\nSELECT sku, available FROM moved UNION ALL SELECT '', count(*) FROM changed"
@@ -122,10 +123,10 @@ func skuNumbers(skus []*skuState, of func(*skuState) int64) []byte {
 // The columns of reservations, in the order of rowColumns.
 const (
 	rowNames = `id, try, fingerprint, activity, user_id, route, state, outcome, owner, keyed, hold_us, reason, order_ref, transition,
-		expires_at, forward_by, created_at, updated_at`
+		expires_at, forward_by, created_at, updated_at, open_limit, counts_open, paid`
 	rowArrays = `unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
 		$10::boolean[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::timestamptz[], $16::timestamptz[],
-		$17::timestamptz[], $18::timestamptz[])`
+		$17::timestamptz[], $18::timestamptz[], $19::bigint[], $20::boolean[], $21::boolean[])`
 )
 
 // writeMade inserts rows that were not there, and their lines. If one is there now, the unique index says so and the batch is
@@ -136,8 +137,7 @@ func writeMade(w *writes, rows []*rowState) {
 	}
 	w.add("made", `INSERT INTO stockgate.reservation (`+rowNames+`) SELECT * FROM `+rowArrays, rowColumns(rows)...)
 	if lines := linesOf(rows); len(lines) > 0 {
-		w.add("lines", `INSERT INTO stockgate.reservation_line (reservation_id, sku, qty, released)
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])`, lineColumns(lines)...)
+		w.add("lines", `INSERT INTO stockgate.reservation_line (`+lineNames+`) SELECT * FROM `+lineArrays, lineColumns(lines)...)
 	}
 }
 
@@ -151,12 +151,13 @@ func writeChanged(w *writes, rows []*rowState) {
 	w.add("changed", `UPDATE stockgate.reservation r SET try = n.try, fingerprint = n.fingerprint, activity = n.activity,
 			user_id = n.user_id, route = n.route, state = n.state, outcome = n.outcome, owner = n.owner, keyed = n.keyed,
 			hold_us = n.hold_us, reason = n.reason, order_ref = n.order_ref, transition = n.transition, expires_at = n.expires_at,
-			forward_by = n.forward_by, created_at = n.created_at, updated_at = n.updated_at
+			forward_by = n.forward_by, created_at = n.created_at, updated_at = n.updated_at, open_limit = n.open_limit,
+			counts_open = n.counts_open, paid = n.paid
 		FROM `+rowArrays+` AS n(`+rowNames+`) WHERE r.id = n.id RETURNING r.id`, rowColumns(rows)...)
 	if lines := linesOf(rows); len(lines) > 0 {
-		w.add("relined", `INSERT INTO stockgate.reservation_line (reservation_id, sku, qty, released)
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[])
-			ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`, lineColumns(lines)...)
+		w.add("relined", `INSERT INTO stockgate.reservation_line (`+lineNames+`) SELECT * FROM `+lineArrays+`
+			ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released, parted = excluded.parted,
+				activity = excluded.activity, user_limit = excluded.user_limit, counted = excluded.counted`, lineColumns(lines)...)
 	}
 }
 
@@ -189,14 +190,25 @@ func rowColumns(rows []*rowState) []any {
 		moment(func(r *rowState) time.Time { return r.ForwardBy }),
 		moment(func(r *rowState) time.Time { return r.CreatedAt }),
 		moment(func(r *rowState) time.Time { return r.UpdatedAt }),
+		number(func(r *rowState) int64 { return r.OpenLimit }),
+		boolColumn(rows, func(r **rowState) bool { return (*r).CountsOpen }),
+		boolColumn(rows, func(r **rowState) bool { return (*r).Paid }),
 	}
 }
 
-// rowLine is a line with what was released of it.
+// The columns of lines, in the order of lineColumns.
+const (
+	lineNames  = `reservation_id, sku, qty, released, parted, activity, user_limit, counted`
+	lineArrays = `unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::boolean[])`
+)
+
+// rowLine is a line with what became of it.
 type rowLine struct {
 	id stock.ID
 	stock.Line
-	released int64
+	stock.LineTerms
+	released, parted int64
+	counted          bool
 }
 
 // linesOf are the lines to write of rows, in the order of locks.
@@ -205,7 +217,8 @@ func linesOf(rows []*rowState) []rowLine {
 	for _, r := range rows {
 		for i, l := range r.Lines {
 			if r.relined {
-				lines = append(lines, rowLine{id: r.ID, Line: l, released: r.Released[i]})
+				lines = append(lines, rowLine{id: r.ID, Line: l, LineTerms: r.TermsOf(i), released: r.Released[i], parted: r.parted[i],
+					counted: i < len(r.Counted) && r.Counted[i]})
 			}
 		}
 	}
@@ -218,6 +231,10 @@ func lineColumns(lines []rowLine) []any {
 		textColumn(lines, func(l *rowLine) string { return l.SKU }),
 		numberColumn(lines, func(l *rowLine) int64 { return l.Qty }),
 		numberColumn(lines, func(l *rowLine) int64 { return l.released }),
+		numberColumn(lines, func(l *rowLine) int64 { return l.parted }),
+		textColumn(lines, func(l *rowLine) string { return l.Activity }),
+		numberColumn(lines, func(l *rowLine) int64 { return l.Limit }),
+		boolColumn(lines, func(l *rowLine) bool { return l.counted }),
 	}
 }
 

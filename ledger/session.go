@@ -11,7 +11,7 @@ type session interface {
 	// lock begins the transaction, makes missing stock rows for create, looks up the lines of ids and locks the stock rows of skus
 	// and of those lines, by SKU bytes. With wait, rows that others have locked are waited for, otherwise they come back as busy.
 	lock(req lockRequest) (lockReply, error)
-	// read locks sku_state and reservations, and reads everything that deciding needs into h, also the clock of the transaction.
+	// read locks sku_state, user_take and reservations, and reads everything that deciding needs into h, also the clock of the transaction.
 	read(req readRequest, h *held) error
 	// write writes what has changed in h.
 	write(h *held) error
@@ -24,9 +24,9 @@ type lockRequest struct {
 }
 
 type lockReply struct {
-	stocks map[string]stockRow   // the stock rows that are locked
-	busy   map[string]bool       // SKUs whose stock rows others have locked
-	lines  map[stock.ID][]string // SKUs of the lines of those ids that have any; nil if none were asked for
+	stocks map[string]stockRow // the stock rows that are locked
+	busy   map[string]bool     // SKUs whose stock rows others have locked
+	needs  map[stock.ID]needs  // of those ids that have lines; nil if none were asked for
 }
 
 // stockRow is what the stock table holds.
@@ -40,11 +40,13 @@ type readRequest struct {
 	ids        []stock.ID
 	partitions []int
 	opKeys     []opKey
+	takes      []takeKey
+	parts      []partKey
 	full       bool // the ids most likely have rows, so read them at once
 }
 
 // Exec runs ops in order in one transaction and sets each op's Result. Ops that see each other's SKUs or ids see each other's
-// effects. Every kind of op is safe to repeat after stock.ErrUnknown; OpSet and OpAdjust by their OpID.
+// effects. Every kind of op is safe to repeat after stock.ErrUnknown; OpSet, OpAdjust and OpRelease with Lines by their OpID.
 //
 // With wait false, stock rows that other transactions have locked are skipped: their ops, and later ops about the same
 // reservations, come back in locked, untouched. With wait true they are waited for, at most LockTimeout each; an op can still come
@@ -103,7 +105,7 @@ func (t *transaction) run(wait bool) error {
 	if err != nil {
 		return err
 	}
-	t.p.complete(reply.lines)
+	t.p.complete(reply.needs)
 	t.locked = t.p.putBack(reply.busy)
 	if len(t.p.members) == 0 {
 		return nil
@@ -121,8 +123,9 @@ func (t *transaction) run(wait bool) error {
 
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
-		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, epochs: map[int]int64{}}
-	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, full: !t.p.onlyNew()}
+		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, epochs: map[int]int64{}, parts: map[partKey]map[string]int64{}}
+	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts, full: !t.p.onlyNew()}
+	t.h.takes = make(map[takeKey]*takeState, len(req.takes))
 	req.partitions = partitionsOf(req.skus, t.s.cfg.Partitions)
 	for _, sku := range req.skus {
 		if row, ok := reply.stocks[sku]; ok {
@@ -147,7 +150,7 @@ func (t *transaction) decide() {
 		t.results[i] = t.h.decide(t.p.members[i].op)
 	}
 	for i := range t.p.members { // facts are of the end of the transaction, so they come last
-		t.results[i].Facts = t.h.facts(t.p.members[i].skus)
+		t.results[i].Facts = t.h.facts(t.p.members[i].skus, t.p.members[i].takes...)
 	}
 }
 

@@ -29,14 +29,14 @@ func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 	}
 	skus := req.skus
 	if len(req.lookups) > 0 {
-		reply.lines = map[stock.ID][]string{}
-		err := s.c.rows(s.l.expand(`SELECT reservation_id, sku FROM {reservation_line} WHERE reservation_id {in ids $1}`),
-			[]any{jsonList(idStrings(req.lookups))}, scanLookup(reply.lines))
+		reply.needs = map[stock.ID]needs{}
+		err := s.c.rows(s.l.expand(lookupQuery+`WHERE l.reservation_id {in ids $1}`),
+			[]any{jsonList(idStrings(req.lookups))}, scanLookup(reply.needs))
 		if err != nil {
 			return reply, err
 		}
-		for _, of := range reply.lines {
-			skus = append(skus, of...)
+		for _, n := range reply.needs {
+			skus = append(skus, n.skus...)
 		}
 	}
 	if len(skus) == 0 {
@@ -62,9 +62,37 @@ func (s *sqliteSession) read(req readRequest, h *held) error {
 	if err != nil {
 		return err
 	}
+	if err := s.readTakes(req.takes, h); err != nil {
+		return err
+	}
+	return s.readOps(req, h)
+}
+
+// readTakes reads counts; what is not there yet is zero.
+func (s *sqliteSession) readTakes(keys []takeKey, h *held) error {
+	for _, key := range keys {
+		h.takes[key] = &takeState{}
+		err := s.c.rows(s.l.expand(`SELECT activity, sku, user_id, qty FROM {user_take} WHERE activity = $1 AND sku = $2 AND user_id = $3`),
+			[]any{key.activity, key.sku, key.user}, scanTake(h))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOps looks callers' op ids up in the ledger.
+func (s *sqliteSession) readOps(req readRequest, h *held) error {
 	for _, key := range req.opKeys {
 		err := s.c.rows(s.l.expand(`SELECT sku, kind, op, delta, "after" FROM {ledger} WHERE reservation_id = $1 AND try = 0 AND sku = $2 AND kind = $3 AND op = $4`),
 			[]any{stock.ID{}.String(), key.sku, string(key.kind), key.op}, scanOpKey(h))
+		if err != nil {
+			return err
+		}
+	}
+	for _, key := range req.parts {
+		err := s.c.rows(s.l.expand(`SELECT reservation_id, op, sku, delta FROM {ledger} WHERE reservation_id = $1 AND kind = 'release' AND op = $2`),
+			[]any{key.id.String(), key.op}, scanPart(h))
 		if err != nil {
 			return err
 		}
@@ -81,6 +109,9 @@ func (s *sqliteSession) write(h *held) error {
 		return err
 	}
 	if err := s.writeLines(append(made, changed...)); err != nil {
+		return err
+	}
+	if err := s.writeTakes(h.changedTakes()); err != nil {
 		return err
 	}
 	if err := s.writeAnswers(h.answeredRows()); err != nil {
@@ -123,11 +154,11 @@ func (s *sqliteSession) moveStock(k *skuState) error {
 
 func (s *sqliteSession) writeRows(made, changed []*rowState) error {
 	insert := s.l.expand(`INSERT INTO {reservation} (try, fingerprint, activity, user_id, route, state, outcome, owner, keyed, hold_us,
-		reason, order_ref, transition, expires_at, forward_by, created_at, updated_at, id)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`)
+		reason, order_ref, transition, expires_at, forward_by, created_at, updated_at, open_limit, counts_open, paid, id)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)`)
 	update := s.l.expand(`UPDATE {reservation} SET try = $1, fingerprint = $2, activity = $3, user_id = $4, route = $5, state = $6,
 		outcome = $7, owner = $8, keyed = $9, hold_us = $10, reason = $11, order_ref = $12, transition = $13, expires_at = $14,
-		forward_by = $15, created_at = $16, updated_at = $17 WHERE id = $18`)
+		forward_by = $15, created_at = $16, updated_at = $17, open_limit = $18, counts_open = $19, paid = $20 WHERE id = $21`)
 	for _, r := range made {
 		if _, err := s.c.each(insert, rowValues(r)...); err != nil {
 			return err
@@ -148,14 +179,27 @@ func (s *sqliteSession) writeRows(made, changed []*rowState) error {
 func rowValues(r *rowState) []any {
 	return []any{int64(r.Try), int64(r.Fingerprint), r.Activity, r.User, r.Route, r.State.String(), r.Outcome.String(), r.Owner,
 		r.Keyed, r.Hold.Microseconds(), r.Reason, r.OrderRef, r.Transition, r.ExpiresAt.UnixMicro(), r.ForwardBy.UnixMicro(),
-		r.CreatedAt.UnixMicro(), r.UpdatedAt.UnixMicro(), r.ID.String()}
+		r.CreatedAt.UnixMicro(), r.UpdatedAt.UnixMicro(), r.OpenLimit, r.CountsOpen, r.Paid, r.ID.String()}
 }
 
 func (s *sqliteSession) writeLines(rows []*rowState) error {
-	query := s.l.expand(`INSERT INTO {reservation_line} (reservation_id, sku, qty, released) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released`)
+	query := s.l.expand(`INSERT INTO {reservation_line} (` + lineNames + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+		ON CONFLICT (reservation_id, sku) DO UPDATE SET qty = excluded.qty, released = excluded.released, parted = excluded.parted,
+			activity = excluded.activity, user_limit = excluded.user_limit, counted = excluded.counted`)
 	for _, l := range linesOf(rows) {
-		if _, err := s.c.each(query, l.id.String(), l.SKU, l.Qty, l.released); err != nil {
+		_, err := s.c.each(query, l.id.String(), l.SKU, l.Qty, l.released, l.parted, l.Activity, l.Limit, l.counted)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sqliteSession) writeTakes(takes []stock.UserTake) error {
+	query := s.l.expand(`INSERT INTO {user_take} (activity, sku, user_id, qty) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (activity, sku, user_id) DO UPDATE SET qty = excluded.qty`)
+	for _, t := range takes {
+		if _, err := s.c.each(query, t.Activity, t.SKU, t.User, t.Qty); err != nil {
 			return err
 		}
 	}

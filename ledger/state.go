@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +17,10 @@ type held struct {
 	forwardWithin time.Duration
 	skus          map[string]*skuState
 	rows          map[stock.ID]*rowState
-	ops           map[opKey]doneOp // stock changes with an op id that the ledger has already
-	epochs        map[int]int64    // of the SKUs' partitions, read after their locks
+	ops           map[opKey]doneOp             // stock changes with an op id that the ledger has already
+	takes         map[takeKey]*takeState       // what users have of what they may have no more than so much of
+	parts         map[partKey]map[string]int64 // releases by lines that the ledger has already: units by SKU
+	epochs        map[int]int64                // of the SKUs' partitions, read after their locks
 
 	entries []entry // ledger rows to append, in order
 }
@@ -31,6 +34,21 @@ type opKey struct {
 
 // doneOp is what the ledger says of such a change: enough to tell a repeat from another change under the same id.
 type doneOp struct{ delta, after int64 }
+
+// takeKey names a count in user_take. With activity and SKU empty it is that of the reservations that the user holds.
+type takeKey struct{ activity, sku, user string }
+
+// takeState is one count under its lock.
+type takeState struct {
+	qty   int64
+	dirty bool
+}
+
+// partKey names a release by lines. Tries do not matter: a repeat that comes after the next try began must do nothing to that.
+type partKey struct {
+	id stock.ID
+	op string
+}
 
 // entry is a ledger row to append.
 type entry struct {
@@ -63,6 +81,7 @@ type rowState struct {
 	stored   bool          // it stands in the database
 	dirty    bool          // the row is to be written
 	relined  bool          // its lines are to be written
+	parted   []int64       // of each line, what of released was given back by lines
 	answered *stock.Answer // an answer to keep, nil = none
 }
 
@@ -129,15 +148,27 @@ func (h *held) noticeExternal(k *skuState) {
 	h.append(k, entry{LedgerRow: stock.LedgerRow{Kind: stock.KindExternal, Op: strconv.FormatInt(k.ver, 10), Delta: delta}})
 }
 
-// facts are the facts of SKUs as they stand now. What cannot be sold from has none.
-func (h *held) facts(skus []string) []stock.Fact {
+// facts are the facts of SKUs as they stand now, with the counts that keys name. What cannot be sold from has none.
+func (h *held) facts(skus []string, keys ...takeKey) []stock.Fact {
 	var facts []stock.Fact
 	for _, sku := range skus {
 		if k := h.skus[sku]; k != nil && k.present && !k.corrupt() {
-			facts = append(facts, k.fact())
+			f := k.fact()
+			f.Takes = h.takesOf(sku, keys)
+			facts = append(facts, f)
 		}
 	}
 	return facts
+}
+
+func (h *held) takesOf(sku string, keys []takeKey) []stock.UserTake {
+	var takes []stock.UserTake
+	for _, key := range keys {
+		if t := h.takes[key]; t != nil && key.sku == sku {
+			takes = append(takes, stock.UserTake{Activity: key.activity, SKU: sku, User: key.user, Qty: t.qty})
+		}
+	}
+	return takes
 }
 
 // changed reports whether there is anything to write.
@@ -181,6 +212,24 @@ func (h *held) changedRows() (made, changed []*rowState) {
 	slices.SortFunc(made, byID)
 	slices.SortFunc(changed, byID)
 	return made, changed
+}
+
+// changedTakes are the counts to write, in the order of locks.
+func (h *held) changedTakes() []stock.UserTake {
+	var changed []stock.UserTake
+	for key, t := range h.takes {
+		if t.dirty {
+			changed = append(changed, stock.UserTake{Activity: key.activity, SKU: key.sku, User: key.user, Qty: t.qty})
+		}
+	}
+	slices.SortFunc(changed, func(a, b stock.UserTake) int { return compareKeys(keyOf(a), keyOf(b)) })
+	return changed
+}
+
+func keyOf(t stock.UserTake) takeKey { return takeKey{t.Activity, t.SKU, t.User} }
+
+func compareKeys(a, b takeKey) int {
+	return cmp.Or(strings.Compare(a.activity, b.activity), strings.Compare(a.sku, b.sku), strings.Compare(a.user, b.user))
 }
 
 // answeredRows are the rows with an answer to keep.

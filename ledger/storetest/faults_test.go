@@ -451,7 +451,8 @@ func faultLocked(t *testing.T, e *env) {
 	e.must(err)
 	busy, cart, free, back, after := settle(wish("sku-1", 1)), settle(wish("sku-1", 1, "sku-2", 1)), settle(wish("sku-2", 1)), cancel(held),
 		settle(again(held))
-	note := accept(held, nil) // behind cancel, about the same reservation: must not overtake it
+	back.Reason = stock.ReasonNeverSent
+	note := accept(held, nil) // behind the release, about the same reservation: must not overtake it
 	ops := []*stock.Op{busy, cart, free, back, after, note}
 	locked, err := e.Exec(t.Context(), ops, false)
 	e.must(err)

@@ -73,7 +73,7 @@ func confirm(r *stock.Reservation) *stock.Op { return &stock.Op{Kind: stock.OpCo
 func sweep(r *stock.Reservation) *stock.Op   { return &stock.Op{Kind: stock.OpSweep, Reservation: r} }
 
 func expire(r *stock.Reservation, at time.Time) *stock.Op {
-	return &stock.Op{Kind: stock.OpExpire, ID: r.ID, ExpiresAt: at}
+	return &stock.Op{Kind: stock.OpExpire, ID: r.ID, Try: r.Try, ExpiresAt: at}
 }
 
 func adjust(sku string, delta int64, id string) *stock.Op {

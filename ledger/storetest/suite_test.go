@@ -56,6 +56,7 @@ var suite = []struct {
 	{"EpochsRise", caseEpochs},
 	{"Heartbeats", caseBeat},
 	{"C038_ReplicasMigrateAtOnce", caseMigrate},
+	{"RowsOfTheFirstReleaseReadRight", caseMigrateRows},
 	{"ADeploymentKeepsItsPartitions", casePrepare},
 	{"OwnersWhoAreGone", caseOwner},
 	{"UnknownsAreCounted", caseUnknowns},
