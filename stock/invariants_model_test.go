@@ -70,7 +70,7 @@ func (m *shop) order(sku, user string, qty int64) (row *Row) {
 	}
 	id := DeriveID("d", reply.Route, "", user, reply.Request)
 	r := Row{Reservation: Reservation{ID: id, Try: Try(n), User: user, Lines: []Line{{sku, qty}}}, State: StateHeld,
-		Transition: 1, Released: []int64{0}, ExpiresAt: m.now.Add(time.Hour)}
+		Transition: 1, Released: []int64{0}, Counted: []bool{user != ""}, ExpiresAt: m.now.Add(time.Hour)}
 	m.write(k, KindSettle, id, r.Try, "1", -qty)
 	m.snap.Reservations = append(m.snap.Reservations, r)
 	m.snap.Orders = append(m.snap.Orders, Order{Ref: fmt.Sprint("order-", n), Reservation: id, SKU: sku, Qty: qty, User: user,
@@ -173,7 +173,10 @@ func (m *shop) count(r *Row) {
 		case StateCompensating:
 			k.Compensating += r.taken(i)
 		}
-		m.take(UserTake{r.Activity, l.SKU, r.User, r.taken(i)})
+		if r.User == "" {
+			continue
+		}
+		m.take(UserTake{r.TermsOf(i).Activity, l.SKU, r.User, r.taken(i)})
 	}
 }
 

@@ -99,49 +99,6 @@ func CheckI3Shown(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI5 holds: what the database counts for a user is what the user's reservations take, and within the limit.
-func CheckI5(s *Snapshot) []Violation {
-	f := findings{invariant: 5}
-	taken := map[UserTake]int64{} // by activity, SKU and user; Qty 0
-	for i := range s.Reservations {
-		r := &s.Reservations[i]
-		for j, l := range r.Lines {
-			taken[UserTake{Activity: r.Activity, SKU: l.SKU, User: r.User}] += r.taken(j)
-		}
-	}
-	limits := map[PurchaseLimit]int64{} // by activity and SKU; Units 0
-	for _, l := range s.Limits {
-		limits[PurchaseLimit{Activity: l.Activity, SKU: l.SKU}] = l.Units
-	}
-	counted := map[UserTake]bool{}
-	for _, t := range s.Takes {
-		who := UserTake{Activity: t.Activity, SKU: t.SKU, User: t.User}
-		counted[who] = true
-		if t.Qty != taken[who] {
-			f.add(t.SKU, ID{}, "user %q, activity %q: counted are %d, the reservations take %d", t.User, t.Activity, t.Qty, taken[who])
-		}
-	}
-	for i := range s.Reservations {
-		r := &s.Reservations[i]
-		for _, l := range r.Lines {
-			who := UserTake{Activity: r.Activity, SKU: l.SKU, User: r.User}
-			limit, limited := limits[PurchaseLimit{Activity: r.Activity, SKU: l.SKU}]
-			units := taken[who]
-			delete(taken, who) // each is reported once
-			if !limited || r.User == "" || units == 0 {
-				continue
-			}
-			if units > limit {
-				f.add(l.SKU, ID{}, "user %q, activity %q: %d units, the limit is %d", r.User, r.Activity, units, limit)
-			}
-			if !counted[who] {
-				f.add(l.SKU, ID{}, "user %q, activity %q: %d units are not counted", r.User, r.Activity, units)
-			}
-		}
-	}
-	return f.list
-}
-
 func (r *Reservation) firstSKU() string {
 	if len(r.Lines) == 0 {
 		return ""

@@ -122,6 +122,14 @@ var plants = []plant{
 	{"user above the limit", func(_ *shop, s *Snapshot) { s.Limits[0].Units = 1 }, "I5 purchase limit: a: user \"u2\""},
 	{"wrong count", func(_ *shop, s *Snapshot) { s.Takes[0].Qty = 0 }, "I5 purchase limit: a: user \"u1\""},
 	{"no count", func(_ *shop, s *Snapshot) { s.Takes = s.Takes[1:] }, "I5 purchase limit: a: user \"u1\""},
+	{"units that were never counted", func(_ *shop, s *Snapshot) { confirmed(s).Counted = nil }, "I5 purchase limit: a: user \"u2\""},
+	{"above the limit of the terms", func(_ *shop, s *Snapshot) {
+		s.Limits, confirmed(s).Terms = nil, []LineTerms{{Limit: 1}}
+	}, "I5 purchase limit: a: user \"u2\", activity \"\": 2 units, the limit is 1"},
+	{"more open than allowed", func(_ *shop, s *Snapshot) {
+		held(s).CountsOpen, held(s).OpenLimit, s.Takes = true, 1, append(s.Takes, UserTake{User: "u1", Qty: 2})
+	}, "I5 purchase limit: user \"u1\""},
+	{"paid and still open", func(_ *shop, s *Snapshot) { confirmed(s).CountsOpen = true }, "I5 purchase limit: a: reservation"},
 
 	{"unknown released by time", func(_ *shop, s *Snapshot) { expired(s).Outcome = OutcomeUnknown }, "I6 unknown stays unknown: a: reservation"},
 	{"unknown released by time, by the ledger", func(_ *shop, s *Snapshot) {
