@@ -313,7 +313,7 @@ func TestACartLoadsWhatIsMissing(t *testing.T) {
 		op.Result = stock.Result{Verdict: stock.VerdictDone}
 		return nil
 	}
-	b.Admitter.loader.facts = noFacts{}
+	b.loader.facts = noFacts{}
 	if d := b.order(cart("k")); d.Pass == nil || strings.Join(loaded, "") != "dba" {
 		t.Errorf("loaded %v, decision %+v", loaded, d)
 	}

@@ -5,20 +5,61 @@
 // # The way of a request
 //
 //	Admit ─┬─ sold-out flag (memory, ≤ 500 ms, only without a request id) ───────────→ SOLD_OUT
-//	       ├─ reserve in Redis ─┬─ won ──────────→ settle (pre-deducted)  ─┬─ done ──→ Pass
-//	       │                    ├─ duplicate ────→ look the row up ────────┼─────────→ Replay, IN_FLIGHT, OUTCOME_UNKNOWN
-//	       │                    ├─ wait ─────────→ the SKU's line ──┐      ├─ refused → SOLD_OUT, PAUSED, …; closed in Redis
-//	       │                    ├─ not loaded ───→ load once ───────┴ again└─ unknown → undone by the owner, UNAVAILABLE
-//	       │                    └─ sold out ─────→ SOLD_OUT
-//	       └─ no Redis, breaker open, stale or lost reply ───────→ settle (database-only, through the fallback queue)
+//	       ├─ not on sale now ──→ with an id: look the row up ─────────────────────────→ Replay, or NOT_STARTED, ENDED
+//	       ├─ ask Redis ─┬─ won ──────────────→ settle (pre-deducted)  ─┬─ done ───────→ Pass
+//	       │             ├─ duplicate ────────→ look the row up ────────┼─ row ─→ an earlier try's row (below)
+//	       │             ├─ wait ─────────────→ the SKU's line ──┐      ├─ refused ────→ SOLD_OUT, PURCHASE_LIMIT, …; closed in Redis
+//	       │             ├─ not loaded ───────→ load once ───────┴ again└─ unknown ────→ undone by the owner, UNAVAILABLE
+//	       │             └─ sold out, limit ──→ SOLD_OUT, PURCHASE_LIMIT
+//	       └─ no Redis, breaker open, stale or lost reply, ids not loaded ────→ settle (database-only, through the fallback queue)
 //	Book ─── accepted: stays held │ rejected or never sent: released │ unknown: stays held
+//
+// # An earlier try's row
+//
+// A retry meets the row of the try before it. A kept answer is given again; an order that is known to exist without one is answered
+// from the row (resolved); a row on which a live gateway works is IN_FLIGHT; what was ordered once and has ended is RELEASED, never
+// ordered again under its id. A row that ended without an order is reopened by the settle (stock.Row.Reopens).
+//
+// What is left is held, of unknown outcome, and nobody works on it:
+//
+//	unique, and forward_by is over ────────────────────────────→ take over ──→ Pass
+//	the order service can be asked ─┬─ open, paid, cancelled ──→ booked ─────→ resolved, RELEASED
+//	                                ├─ none, asked after forward_by + order_delay → take over ──→ Pass
+//	                                └─ none, asked earlier; no answer ───────→ OUTCOME_UNKNOWN
+//	else ──────────────────────────────────────────────────────→ OUTCOME_UNKNOWN
+//
+// A take-over is a compare-and-set on the try that was read, so of many retries one forwards. An order service's "none" counts only if
+// the row was read, with the database's clock, before it was asked: an order may be made until forward_by + order_delay. After a
+// take-over without such a word (unique) the earlier try may have made the order, so neither a refusal of the second try nor that it
+// was not sent gives the units back; the outcome stays unknown.
+//
+// # Carts
+//
+// The lines of a request may be of several partitions, which Redis cannot take in one step:
+//
+//	peek everywhere ─┬─ refused ───────────────────────→ refuse; nothing was taken
+//	       ↑         ├─ wait ─→ that SKU's line ─┐
+//	       └─────────┼───────────────────────────┘
+//	                 ├─ a partition cannot be asked ───→ settle (database-only)
+//	                 └─ all can be had ─→ reserve, partitions ascending ─┬─ all won ──→ settle, one op for all lines
+//	                                                                     ├─ wait ─────→ give back, peek again
+//	                                                                     ├─ refused ──→ give back, refuse
+//	                                                                     └─ lost, not executed → settle by id (database-only)
+//
+// What comes of the settle closes the try in every partition. Nobody waits while anything is taken, so carts cannot deadlock; a cart
+// that cannot win takes nothing, and units that are taken for a moment are counted in out, not in base, so others hear Wait at most.
+// What is given back is taken again under another try: closes may come in any order, and a try closed as lost must not win later.
 //
 // # What must never happen, and where it is prevented
 //
-//   - Forwarding without a committed deduction (I8): a Pass is made in one place, from a settle whose verdict is done.
+//   - Forwarding without a committed deduction (I8): a Pass is made from a settle or a take-over whose verdict is done, nowhere else.
 //   - Forwarding late: SendBefore is the first statement's moment + forward_within, on the monotonic clock; repeats do not renew it.
+//   - Two senders (I4): a try that is not the row's gets no Pass, and its Book changes nothing.
 //   - Taking a lost reply for a failure or for a success (I6): a lost reserve goes on in the database under the same id and try; a lost
-//     settle is undone by the owner under its own try, which never touches another try's row.
+//     settle is undone by the owner under its own try, which never touches another try's row; a lost take-over leaves the outcome
+//     unknown and says that nobody works on it.
+//   - Telling a winner's retry that it is too late (I4): SOLD_OUT and PURCHASE_LIMIT are said to a request with an id only if the
+//     partition that decided knows all ids and every live replica tells Redis what it does.
 //   - Losing a booking: outcomes are committed in the first class and repeated until the database answers; their number is bounded,
 //     and at the bound nothing new is admitted (I7, I8).
 //
@@ -27,5 +68,11 @@
 // A request that fits in base + rest but not in what is free waits in its SKU's line: others hold pre-deducted units that may come
 // back. One request of the line asks Redis again, on the next fact or after PollEvery; the others wait for their turn, so that a
 // thousand waiting buyers cost one call. A sold-out reply empties the line at once of those without a request id; the others ask
-// once more each, because one of them may be a winner's retry.
+// once more each, because one of them may be a winner's retry. A cart waits in the line of the SKU that decided, of one SKU after
+// another if need be, and in all no longer than that SKU's longest wait.
+//
+// # Identity
+//
+// The id takes the activity that the request names. The activity that the lines are sold in follows from SKU and time; it decides
+// limits and hold and is written into the row (docs/adr/0014).
 package admission
