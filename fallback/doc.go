@@ -68,5 +68,7 @@
 // # Sweeping
 //
 // An open entry past its deadline is ended by the row of its try: held or confirmed → won; void, released or none (a void row is
-// then written, so that the try can never settle) → lost, unless an answer is kept; a row of another try → lost.
+// then written, so that the try can never settle) → lost, unless an answer is kept; a row of another try → lost. A cart has an entry in
+// every partition that has a line of it. Each of them holds the whole reservation, so whichever is found first decides, and all are
+// told; a partition that cannot be told now has its entry swept again, by the same row.
 package fallback

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stockgate/stockgate/stock"
@@ -21,8 +22,10 @@ type fakeDB struct {
 	changed map[string]time.Time
 	rows    []stock.RecentRow
 	sweeps  map[stock.ID]*stock.Row // rows that a sweep finds
-	ops     []*stock.Op
-	locked  string // a SKU whose stock row somebody else keeps locked
+	// sweptFacts are the facts that a sweep gives.
+	sweptFacts []stock.Fact
+	ops        []*stock.Op
+	locked     string // a SKU whose stock row somebody else keeps locked
 }
 
 type fakeLease struct {
@@ -234,7 +237,7 @@ func (db *fakeDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
 				op.Result.Facts = []stock.Fact{db.changeLocked(op.SKU, f.Available)}
 			}
 		case stock.OpSweep:
-			op.Result.Row = db.sweeps[op.Reservation.ID]
+			op.Result.Row, op.Result.Facts = db.sweeps[op.Reservation.ID], db.sweptFacts
 			if op.Result.Row == nil {
 				op.Result.Row = &stock.Row{Reservation: *op.Reservation, State: stock.StateVoid}
 			}
@@ -264,7 +267,10 @@ type fakeRedis struct {
 	skus  map[string]stock.Fact
 	ids   map[stock.ID]stock.Closing
 	open  map[int][]stock.OpenEntry
-	calls int
+	// closed is what each partition was told of ids; misplaced are facts that came to another partition than theirs.
+	closed    map[int][]stock.Closing
+	misplaced []stock.Fact
+	calls     int
 }
 
 type fakePart struct {
@@ -286,6 +292,7 @@ func (r *fakeRedis) restart(runID string) {
 	r.runID, r.down = runID, false
 	r.parts, r.skus = map[int]fakePart{}, map[string]stock.Fact{}
 	r.ids, r.open = map[stock.ID]stock.Closing{}, map[int][]stock.OpenEntry{}
+	r.closed = map[int][]stock.Closing{}
 }
 
 func (r *fakeRedis) setDown(down bool) {
@@ -398,6 +405,7 @@ func (c *fakeClient) Load(_ context.Context, p int, facts []stock.Fact) (bool, e
 		return stale, err
 	}
 	defer c.mu.Unlock()
+	c.place(p, facts)
 	for _, f := range facts {
 		if f.Epoch != c.parts[p].epoch {
 			return true, nil
@@ -417,6 +425,8 @@ func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closi
 		return stale, err
 	}
 	defer c.mu.Unlock()
+	c.place(p, facts)
+	c.closed[p] = append(c.closed[p], closings...)
 	for _, f := range facts {
 		if have, ok := c.skus[f.SKU]; ok && f.Newer(have) {
 			c.skus[f.SKU] = f
@@ -431,6 +441,25 @@ func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closi
 		}
 	}
 	return false, nil
+}
+
+// place notes facts of other partitions; the lock is held.
+func (r *fakeRedis) place(p int, facts []stock.Fact) {
+	for _, f := range facts {
+		if stock.Partition(f.SKU, testPartitions) != p {
+			r.misplaced = append(r.misplaced, f)
+		}
+	}
+}
+
+// inPlace fails if a fact came to another partition than its own.
+func (r *fakeRedis) inPlace(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.misplaced) > 0 {
+		t.Errorf("facts of other partitions: %+v", r.misplaced)
+	}
 }
 
 func (c *fakeClient) SetIDsLoaded(_ context.Context, p int, epoch int64) error {

@@ -180,10 +180,10 @@ func (g *gate) sell(t *testing.T, sku string, n int) []*stock.Reservation {
 func (g *gate) buy(t *testing.T, sku string) (bool, stock.CacheCode) {
 	t.Helper()
 	r := g.order(t, sku, 1)
-	reply, err := g.client.Reserve(t.Context(), r, 5*time.Second)
+	reply, err := g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second)
 	if reply.Code == stock.CacheNotLoaded { // opened a moment ago
 		g.load(t, sku)
-		reply, err = g.client.Reserve(t.Context(), r, 5*time.Second)
+		reply, err = g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second)
 	}
 	class := stock.ClassPrededuct
 	switch {
@@ -238,7 +238,7 @@ func (g *gate) outage(t *testing.T, sku string) {
 	await(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, _ = g.client.Reserve(ctx, g.order(t, sku, 1), 500*time.Millisecond)
+		_, _ = g.client.Reserve(ctx, stock.Partition(sku, partitions), g.order(t, sku, 1), 500*time.Millisecond)
 		return g.breaker.State() != fallback.BreakerClosed
 	})
 }
@@ -259,6 +259,9 @@ func TestWithRealServers(t *testing.T) {
 	run("a lost close heals", lostClose)
 	run("foreign writes are taken in", foreignWrites)
 	run("C057 accepted orders expire", acceptedOrdersExpire)
+	run("carts that are left open", cartsLeftOpen)
+	run("C057 carts expire", cartsExpire)
+	run("carts are known after a loss", cartsAfterALoss)
 	run("C030 a locked row", lockedRow)
 }
 
@@ -399,7 +402,7 @@ func redisIsPaused(t *testing.T, f *fleet) {
 		// An order whose call was cut may be open still: the sweeper ends it after its time.
 		g.agree(t, "hot", left)
 		p := stock.Partition("hot", partitions)
-		reply, err := g.client.Reserve(t.Context(), won[0], 5*time.Second)
+		reply, err := g.client.Reserve(t.Context(), p, won[0], 5*time.Second)
 		if err != nil || reply.Code != stock.CacheDuplicate || reply.KnownOpen {
 			t.Fatalf("partition %d does not know an id won in the outage: %+v, %v", p, reply, err)
 		}
@@ -485,7 +488,7 @@ func leftOpen(t *testing.T, f *fleet) {
 	g.load(t, "hot")
 	settled, never := g.order(t, "hot", 1), g.order(t, "hot", 2)
 	for _, r := range []*stock.Reservation{settled, never} {
-		if reply, err := g.client.Reserve(t.Context(), r, time.Millisecond); err != nil || reply.Code != stock.CacheWon {
+		if reply, err := g.client.Reserve(t.Context(), stock.Partition("hot", partitions), r, time.Millisecond); err != nil || reply.Code != stock.CacheWon {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 	}

@@ -2,7 +2,9 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -117,24 +119,61 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &entries[i].Reservation, Reason: "swept",
 			Actor: sweeperLease}
 	}
+	swept := make(map[int]*told)
 	var failed error
-	var closings []stock.Closing
-	var facts []stock.Fact
 	for i, err := range loop.DoAll(ctx, s.worker, ops) {
 		if err != nil {
 			s.stats.failed.Add(1)
 			failed = err
 			continue
 		}
-		closings = append(closings, s.closing(&entries[i].Reservation, ops[i].Result.Row))
-		facts = append(facts, ops[i].Result.Facts...)
+		s.note(swept, p, &entries[i].Reservation, &ops[i].Result)
 	}
-	stale, err := s.cache.CloseNow(ctx, p, closings, facts)
-	switch {
-	case err != nil:
-		return err
-	case stale:
-		return fmt.Errorf("stale: the entries are swept again")
+	return errors.Join(s.tell(ctx, swept), failed)
+}
+
+// told is what a partition is to be told.
+type told struct {
+	closings []stock.Closing
+	facts    []stock.Fact
+}
+
+// note keeps what the sweep of an entry in p decided: the closing for p and every partition that has a line of it, because the entries
+// there end alike, and the facts for their own.
+func (s *Sweeper) note(swept map[int]*told, p int, r *stock.Reservation, result *stock.Result) {
+	at := func(p int) *told {
+		if swept[p] == nil {
+			swept[p] = &told{}
+		}
+		return swept[p]
+	}
+	c := s.closing(r, result.Row)
+	ps := []int{p}
+	for _, l := range r.Lines {
+		if of := stock.Partition(l.SKU, s.cfg.Partitions); !slices.Contains(ps, of) {
+			ps = append(ps, of)
+		}
+	}
+	for _, p := range ps {
+		at(p).closings = append(at(p).closings, c)
+	}
+	for _, f := range result.Facts {
+		t := at(stock.Partition(f.SKU, s.cfg.Partitions))
+		t.facts = append(t.facts, f)
+	}
+}
+
+// tell tells every partition. One partition's trouble does not keep the others from hearing: its entries are swept again.
+func (s *Sweeper) tell(ctx context.Context, swept map[int]*told) error {
+	var failed error
+	for p, t := range swept {
+		stale, err := s.cache.CloseNow(ctx, p, t.closings, t.facts)
+		if err == nil && stale {
+			err = errStale
+		}
+		if err != nil {
+			failed = fmt.Errorf("tell partition %d: %w", p, err)
+		}
 	}
 	return failed
 }
