@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +32,8 @@ type ExpirerConfig struct {
 	Holder string
 	// Partitions is P.
 	Partitions int
-	// Routes are those whose reservations time may end: their upstream has no resolve.
+	// Routes are those whose reservations time may end: their upstream has no resolve. stock.RouteAPI and stock.RouteImport are among
+	// them without being named.
 	Routes []string
 	// Every is the pause between passes. Defaults to 1 s.
 	Every time.Duration
@@ -44,8 +46,10 @@ type ExpirerConfig struct {
 }
 
 // Expirer gives the units of accepted but unpaid reservations back when their time is over, and forgets answers past answers.keep.
-// One replica at a time does it, only to save work: expiry is a compare-and-set. Time never ends a reservation whose outcome is
-// unknown (I6): Expired does not name those, and OpExpire refuses them.
+// One replica at a time does it, only to save work: expiry is a compare-and-set on try and expires_at, so a reservation that was paid,
+// extended or taken over meanwhile stays. It works from the rows, whichever way they came about: what was missed while no replica ran
+// is ended by the first that does. Time never ends a reservation whose outcome is unknown (I6): Expired does not name those, and
+// OpExpire refuses them. Where the order service can be asked, it is asked instead, by another job.
 type Expirer struct {
 	cfg            ExpirerConfig
 	store          ExpiryStore
@@ -55,6 +59,7 @@ type Expirer struct {
 	expired        atomic.Uint64
 }
 
+// expirerLease is also the actor in the ledger.
 const expirerLease = "expirer"
 
 // NewExpirer makes an Expirer; Run does the work. publish may be nil.
@@ -68,6 +73,7 @@ func NewExpirer(store ExpiryStore, worker loop.Worker, publish Publisher, cfg Ex
 	if cfg.Batch <= 0 {
 		cfg.Batch = 500
 	}
+	cfg.Routes = sortedSet(append(slices.Clone(cfg.Routes), stock.RouteAPI, stock.RouteImport))
 	e := &Expirer{cfg: cfg, store: store, worker: worker, publish: publish}
 	e.expire = loop.New("expirer", cfg.Every, cfg.Log, e.pass)
 	e.forget = loop.New("forget_answers", cfg.ForgetEvery, cfg.Log, e.forgetPass)
@@ -97,9 +103,6 @@ func (e *Expirer) lease(ctx context.Context) (bool, error) {
 // pass ends what is over, page by page. What cannot be ended now (its stock row is gone or corrupt) is passed over until the next pass:
 // however much of it there is, it does not keep the rest.
 func (e *Expirer) pass(ctx context.Context) (failed error) {
-	if len(e.cfg.Routes) == 0 {
-		return nil
-	}
 	var last stock.ExpiredRow
 	for {
 		if ok, err := e.lease(ctx); err != nil || !ok {
@@ -122,7 +125,7 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed 
 	ops := make([]*stock.Op, len(rows))
 	for i, r := range rows {
 		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
-			Reason: "expired"}
+			Reason: reasonExpired, Actor: expirerLease}
 	}
 	for i, err := range loop.DoAll(ctx, e.worker, ops) {
 		switch {
@@ -136,7 +139,8 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed 
 	return failed
 }
 
-// tell sends the facts, and the id's closing: a released row counts as won only while it keeps an answer.
+// tell sends the facts to their partitions, and the id's closing to every partition that has a line of it: a released row counts as won
+// only while it keeps an answer.
 func (e *Expirer) tell(r *stock.Result) {
 	if e.publish == nil || r.Row == nil {
 		return
@@ -146,6 +150,9 @@ func (e *Expirer) tell(r *stock.Result) {
 		c.Won, c.Fingerprint = true, r.Row.Fingerprint
 	}
 	facts := make(map[int][]stock.Fact)
+	for _, l := range r.Row.Lines {
+		facts[stock.Partition(l.SKU, e.cfg.Partitions)] = nil
+	}
 	for _, f := range r.Facts {
 		p := stock.Partition(f.SKU, e.cfg.Partitions)
 		facts[p] = append(facts[p], f)

@@ -38,6 +38,7 @@ type Heartbeat struct {
 	store Beater
 	loop  *loop.Loop
 	last  atomic.Pointer[beat]
+	clock atomic.Pointer[clockOffset]
 }
 
 type beat struct {
@@ -74,6 +75,7 @@ func (h *Heartbeat) pass(ctx context.Context) error {
 		return err
 	}
 	h.last.Store(&beat{pulse: pulse, at: at})
+	h.measure(pulse.Now, at, time.Since(at))
 	if h.cfg.Listen != nil {
 		h.cfg.Listen(pulse)
 	}
