@@ -1,8 +1,12 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
@@ -111,4 +115,30 @@ func TestConfigsThatWouldOpenTheAPIAreRefused(t *testing.T) {
 	f(Config{Token: "t", ReadToken: "t"}, "the same as control.token")
 	f(Config{Timeout: -1, MaxInFlight: -1}, "control.max_in_flight is -1")
 	f(Config{Timeout: -1, MaxInFlight: -1}, "control.timeout is -1")
+}
+
+// Every change that was asked for stands in the log once, taken or refused, with who asked, for what and what came of it.
+func TestEveryChangeIsInTheLogOnce(t *testing.T) {
+	t.Parallel()
+	core, logs := observer.New(zap.InfoLevel)
+	b := setup(t, func(cfg *Config, deps *Deps) { cfg.Token, cfg.ReadToken, deps.Log = "t0k", "r", zap.New(core) })
+	b.place(nil)
+	f := func(want string, call ...string) {
+		t.Helper()
+		b.do(call[0], call[1], call[2], "Authorization", "Bearer "+call[3], "Stockgate-Actor", "ann")
+		var got []string
+		for _, e := range logs.TakeAll() {
+			m := e.ContextMap()
+			got = append(got, fmt.Sprint(e.Level, " ", m["actor"], " ", m["call"], " ", m["target"], " ", m["outcome"]))
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("%v: logged %q, want %q", call, got, want)
+		}
+	}
+	f("info ann PUT /v1/stock/{sku} a done", "PUT", "/v1/stock/a", `{"available":1}`, "t0k")
+	f("info ann PUT /v1/stock/{sku} a BAD_REQUEST", "PUT", "/v1/stock/a", `{"available":-1}`, "t0k")
+	f("info  PUT /v1/stock/{sku} a UNAUTHORIZED", "PUT", "/v1/stock/a", `{"available":1}`, "r")
+	f("info ann POST /v1/reservations/{id}/confirm "+reservationID+" done", "POST", reservationPath+"/confirm", "", "t0k")
+	f("info ann POST /v1/stock/import i-1 done", "POST", "/v1/stock/import?op=i-1", "a,1\n", "t0k")
+	f("", "GET", "/v1/stock/a", "", "r")
 }

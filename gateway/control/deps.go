@@ -2,10 +2,12 @@ package control
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
@@ -33,20 +35,68 @@ type Cache interface {
 	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
 }
 
-// Deps is what the server is wired to.
+// Records finds reservations, reads the ledger and imports stock; ledger.Store is one.
+type Records interface {
+	// Search is at most limit reservations that fit, beginning after the cursor; the cursor that comes back continues.
+	Search(ctx context.Context, by stock.Search, after stock.Cursor, limit int) ([]*stock.Row, stock.Cursor, error)
+	// Due is at most limit held reservations of those routes that are unknown or whose time is over, by (CreatedAt, ID), beginning
+	// after the row named.
+	Due(ctx context.Context, routes []string, after stock.DueRow, limit int) ([]stock.DueRow, error)
+	// History is at most limit rows of a SKU's or a reservation's ledger that are older than after, newest first; the zero one is
+	// younger than all. Of after its At, SKU and Seq count.
+	History(ctx context.Context, of stock.AuditOf, after stock.AuditRow, limit int) ([]stock.AuditRow, error)
+	// ImportStock makes the unsold totals of many SKUs what rows say, all or none, in one transaction, once per op id, and gives their
+	// facts. Rows that cannot be written are a *ledger.ImportError. progress is called as rows are written, from the calling goroutine.
+	ImportStock(ctx context.Context, rows []stock.Line, opID, actor, reason string, progress func(done int)) ([]stock.Fact, error)
+}
+
+// Admission decides about a direct reservation; admission.Admitter is one.
+type Admission interface {
+	// Admit decides; a Pass must be booked.
+	Admit(ctx context.Context, w *admission.Wish) admission.Decision
+	// Book writes down what became of a Pass. It takes the outcome's answer over.
+	Book(ctx context.Context, p *admission.Pass, o admission.Outcome)
+}
+
+// Sale is what the rules say beside what admission asks them. An activity is named by a reservation's terms; "" is none.
+type Sale interface {
+	// LateConfirm reports whether a payment that comes after the release takes the units again.
+	LateConfirm(activity, sku string) (retake bool)
+	// HoldMax is the longest hold, and the key of that bound in the configuration.
+	HoldMax(activity, sku string) (longest time.Duration, key string)
+	// Hold is how long a reservation without an activity is held.
+	Hold(sku string) time.Duration
+	// MaxQty is the most units of a SKU that one reservation may have, and the key of that bound.
+	MaxQty(sku string) (most int64, key string)
+}
+
+// Deps is what the server is wired to. All is needed but what says otherwise.
 type Deps struct {
-	Deducter Deducter
-	Store    Store
-	Cache    Cache // nil: redis.mode none
+	Deducter  Deducter
+	Store     Store
+	Records   Records
+	Admission Admission
+	Sale      Sale
+	Cache     Cache // nil: redis.mode none
+	// Candidates is the reservation ids that a request id may have led to: one for each guarded route and each activity that a request
+	// can name, and for none. A user of "" is no user.
+	Candidates func(user, request string) []stock.ID
+	// Routes is the names of the routes whose reservations can be of unknown outcome.
+	Routes func() []string
+	// Deployment is the deployment's id. It is asked only once the replica is ready.
+	Deployment func() string
 	// Committed is told of every op whose transaction has committed, so that Redis and this process learn what came of it. It must
 	// not block. Nil: nobody is told.
 	Committed func(op *stock.Op)
+	// Told is told of facts that an import has left, in pages, for Redis and this process. It must not block: what it drops, the tailer
+	// sends. Nil: nobody is told.
+	Told func(facts []stock.Fact)
 	// Status fills everything but the phase. It answers from memory, at once: the dashboard, ?verbose and operators rely on it
 	// while Redis and the database hang.
 	Status    func() api.Status
 	Readiness *Readiness
 	// Registry holds the metrics to show; the server's own are registered with it.
 	Registry *prometheus.Registry
-	// Log takes panics and socket errors. Nil: they are dropped.
+	// Log takes panics, socket errors and, at info, every change that was asked for. Nil: they are dropped.
 	Log *zap.Logger
 }

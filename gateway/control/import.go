@@ -1,33 +1,27 @@
 package control
 
 import (
-	"context"
 	"crypto/rand"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"strconv"
+	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
 const (
-	importPage     = 256 // ops handed to the deducter at a time: what it commits in one transaction
-	badLinesShown  = 100 // of all bad lines, those that the answer names
-	byteOrderMark  = "\ufeff"
 	importedReason = "import"
+	toldPage       = 1000 // facts that an import tells at a time
 )
 
 // importStock sets many SKUs from CSV lines `sku,available`, with or without that header line, in any case. All lines are checked before
-// the first is applied. They are then applied in pages. All lines have one op id, the caller's (?op=) or one that is drawn: what breaks off
-// in between is repeated as a whole under it, and SKUs that are set already stay as they are. Without it a repeat would put back for
-// sale what was sold of them since.
+// the first is applied, and all are applied in one transaction, or none. They have one op id, the caller's (?op=) or one that is drawn:
+// what was lost is repeated under it, and SKUs that are set already stay as they are. Without it a repeat would put back for sale what
+// was sold of them since.
 func (s *Server) importStock(r *http.Request) (any, error) {
 	if err := checkEncoding(r); err != nil {
 		return nil, err
@@ -36,45 +30,37 @@ func (s *Server) importStock(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	ops, err := s.readImport(r, id)
-	if err != nil {
+	in := stockImport{csvReader: csvReader{linesMax: s.cfg.ImportLines}, lineOf: map[string]int{}}
+	if err := in.readAll(r.Body, []string{"sku", "available"}, in.take); err != nil {
 		return nil, err
 	}
-	if len(ops) == 0 {
+	if err := in.report(); err != nil {
+		return nil, err
+	}
+	all := len(in.rows)
+	if all == 0 {
 		return nil, refuse(stock.CodeBadRequest, "the import is empty: there is no line sku,available in it")
 	}
-	for done := 0; done < len(ops); done += importPage {
-		page := ops[done:min(done+importPage, len(ops))]
-		if applied, err := s.applyPage(r.Context(), page); err != nil {
-			return nil, brokeOff(err, id, done+applied, len(ops))
-		}
+	steps := stepsOf(r.Context())
+	steps.tell(api.ImportChecked, all, all)
+	facts, err := s.deps.Records.ImportStock(r.Context(), in.rows, id, actorOf(r.Context()), importedReason,
+		func(done int) { steps.tell(api.ImportWritten, done, all) })
+	if err != nil {
+		return nil, in.refusal(err, id)
 	}
-	return api.Imported{SKUs: len(ops)}, nil
+	s.tell(facts)
+	steps.tell(api.ImportCommitted, all, all)
+	return api.Imported{SKUs: all}, nil
 }
 
-// applyPage runs the ops of a page together, so that the deducter commits them together, and says how many of them surely are.
-func (s *Server) applyPage(ctx context.Context, page []*stock.Op) (applied int, err error) {
-	done := make([]bool, len(page))
-	var group errgroup.Group
-	for i, op := range page {
-		group.Go(func() error {
-			if err := s.run(ctx, op); err != nil {
-				return err
-			}
-			if err := ofStockVerdict(op); err != nil {
-				return err
-			}
-			done[i] = true
-			return nil
-		})
+// tell says what an import has left.
+func (s *Server) tell(facts []stock.Fact) {
+	if s.deps.Told == nil {
+		return
 	}
-	err = group.Wait()
-	for _, ok := range done {
-		if ok {
-			applied++
-		}
+	for page := range slices.Chunk(facts, toldPage) {
+		s.deps.Told(page)
 	}
-	return applied, err
 }
 
 // importOpID is the caller's op id, else a drawn one.
@@ -89,109 +75,49 @@ func importOpID(r *http.Request) (string, error) {
 	return ids[0], checkOpID(ids[0])
 }
 
-// brokeOff tells how far an import came and how to go on. problem is the first of what went wrong.
-func brokeOff(err error, id string, applied, all int) error {
-	problem := ofChange(err)
-	problem.Applied, problem.Op = applied, id
-	problem.Detail = fmt.Sprintf("%d of %d SKUs are set, then: %s. Import the same file again with op %s: what is set already stays as it is",
-		applied, all, problem.Detail, id)
-	return problem
+// stockImport checks the lines of an import of stock.
+type stockImport struct {
+	csvReader
+	rows   []stock.Line
+	lineOf map[string]int // line on which a SKU stands
 }
 
-// importReader checks the lines of an import.
-type importReader struct {
-	csv      *csv.Reader
-	linesMax int
-	lines    int
-	firstOf  map[string]int // line on which a SKU stands
-	bad      []api.BadLine
-	badTotal int
-	ops      []*stock.Op
-}
-
-func (s *Server) readImport(r *http.Request, id string) ([]*stock.Op, error) {
-	in := importReader{csv: csv.NewReader(r.Body), linesMax: s.cfg.ImportLines, firstOf: map[string]int{}}
-	in.csv.FieldsPerRecord = -1 // counted here, so that all bad lines are reported and not only the first
-	in.csv.ReuseRecord = true
-	if err := in.readAll(); err != nil {
-		return nil, err
-	}
-	if in.badTotal > 0 {
-		return nil, in.report()
-	}
-	actor := actorOf(r.Context())
-	for _, op := range in.ops {
-		op.Actor, op.OpID = actor, id
-	}
-	return in.ops, nil
-}
-
-func (in *importReader) readAll() error {
-	for {
-		record, err := in.csv.Read()
-		var syntax *csv.ParseError
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.As(err, &syntax):
-			in.note(syntax.Line, syntax.Err.Error())
-			return nil // after a broken quote it is not known where the next line begins
-		case err != nil:
-			return ofBody(err, "control.import_body")
-		}
-		line, _ := in.csv.FieldPos(0)
-		if in.lines++; in.lines > in.linesMax {
-			return overLimit(stock.CodeBodyTooLarge, "control.import_lines", strconv.Itoa(in.linesMax))
-		}
-		in.take(line, record)
-	}
-}
-
-func (in *importReader) take(line int, record []string) {
-	if in.lines == 1 {
-		record[0] = strings.TrimPrefix(record[0], byteOrderMark)
-		if len(record) == 2 && strings.EqualFold(record[0], "sku") && strings.EqualFold(record[1], "available") {
-			return
-		}
-	}
-	op, err := importOp(record)
+func (in *stockImport) take(line int, record []string) {
+	row, err := importRow(record)
 	if err != nil {
 		in.note(line, err.Error())
 		return
 	}
-	if first, twice := in.firstOf[op.SKU]; twice {
-		in.note(line, fmt.Sprintf("%s stands on line %d already", op.SKU, first))
+	if first, twice := in.lineOf[row.SKU]; twice {
+		in.note(line, fmt.Sprintf("%s stands on line %d already", row.SKU, first))
 		return
 	}
-	in.firstOf[op.SKU] = line
-	in.ops = append(in.ops, op)
+	in.lineOf[row.SKU] = line
+	in.rows = append(in.rows, row)
 }
 
-// importOp reads one line. The number is digits and nothing else: what a spreadsheet makes of it (1e2, 100.0, 1,000, spaces, +100,
-// 0100) is refused, never guessed at (C006).
-func importOp(record []string) (*stock.Op, error) {
+// importRow reads one line.
+func importRow(record []string) (stock.Line, error) {
 	if len(record) != 2 {
-		return nil, fmt.Errorf("has %d fields, must have 2: sku,available", len(record))
+		return stock.Line{}, fmt.Errorf("has %d fields, must have 2: sku,available", len(record))
 	}
 	if err := stock.CheckSKU(record[0]); err != nil {
-		return nil, err
+		return stock.Line{}, err
 	}
-	n, err := strconv.ParseInt(record[1], 10, 64)
-	if err != nil || n < 0 || n > stock.MaxQuantity || record[1] != strconv.FormatInt(n, 10) {
-		return nil, fmt.Errorf("available is %s, must be a whole number from 0 to %d in plain digits", shorten(record[1]), stock.MaxQuantity)
-	}
-	return &stock.Op{Kind: stock.OpSet, SKU: strings.Clone(record[0]), Available: n, Reason: importedReason}, nil
+	n, err := plainNumber("available", record[1], 0)
+	return stock.Line{SKU: strings.Clone(record[0]), Qty: n}, err
 }
 
-func (in *importReader) note(line int, problem string) {
-	in.badTotal++
-	if len(in.bad) < badLinesShown {
-		in.bad = append(in.bad, api.BadLine{Line: line, Problem: problem})
+// refusal translates what the store said to an import; id makes a repeat the same import. Rows that the database refuses are bad lines.
+func (in *stockImport) refusal(err error, id string) error {
+	var rows *ledger.ImportError
+	if !errors.As(err, &rows) {
+		return repeatable(ofChange(err), id)
 	}
-}
-
-func (in *importReader) report() error {
-	p := refuse(stock.CodeBadRequest, "%d bad lines, nothing was changed; line %d: %s", in.badTotal, in.bad[0].Line, in.bad[0].Problem)
-	p.BadLines, p.BadLinesTotal = in.bad, in.badTotal
-	return p
+	for _, row := range rows.Refused {
+		op := stock.Op{Kind: stock.OpSet, SKU: row.SKU, Available: row.Qty, OpID: id, Result: stock.Result{Verdict: row.Verdict}}
+		in.note(in.lineOf[row.SKU], ofChange(ofStockVerdict(&op)).Detail)
+	}
+	in.badTotal = rows.Total
+	return in.report()
 }

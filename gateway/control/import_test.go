@@ -1,12 +1,17 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -15,7 +20,7 @@ func TestAnImportSetsEverySKU(t *testing.T) {
 	b := setup(t, nil)
 	var lines strings.Builder
 	lines.WriteString("\ufeffsku,available\r\n")
-	const n = 3*importPage + 1
+	const n = 3*toldPage + 1
 	for i := range n {
 		fmt.Fprintf(&lines, "sku-%d,%d\r\n", i, i)
 	}
@@ -56,8 +61,8 @@ func TestC006_AnImportWithOneBadLineChangesNothingAndNamesThemAll(t *testing.T) 
 		t.Fatalf("%+v", p.BadLines)
 	}
 	b.refused(stock.CodeBadRequest, `line 2: extraneous`, "POST", "/v1/stock/import", "a,1\n\"b\"x,2\n")
-	p = b.refused(stock.CodeBadRequest, "500 bad lines", "POST", "/v1/stock/import", strings.Repeat("x\n", 500))
-	if len(p.BadLines) != badLinesShown || p.BadLinesTotal != 500 {
+	p = b.refused(stock.CodeBadRequest, "2000 bad lines", "POST", "/v1/stock/import", strings.Repeat("x\n", 2000))
+	if len(p.BadLines) != badLinesShown || p.BadLinesTotal != 2000 {
 		t.Fatalf("%d of %d", len(p.BadLines), p.BadLinesTotal)
 	}
 	if got := b.executed(); len(got) != 0 {
@@ -82,21 +87,66 @@ func TestAnImportIsBounded(t *testing.T) {
 	}
 }
 
-func TestAnImportThatBreaksOffTellsHowFarItCame(t *testing.T) {
+// importer is a store whose imports end so.
+type importer struct {
+	Records
+	err error
+}
+
+func (i importer) ImportStock(_ context.Context, _ []stock.Line, _, _, _ string, progress func(int)) ([]stock.Fact, error) {
+	progress(1)
+	return nil, i.err
+}
+
+func TestAnImportThatFailsSaysHowToGoOn(t *testing.T) {
+	t.Parallel()
+	f := func(err error, code stock.Code, part string) api.Problem {
+		t.Helper()
+		b := setup(t, func(_ *Config, deps *Deps) { deps.Records = importer{err: err} })
+		return b.refused(code, part, "POST", "/v1/stock/import?op=count-1", "a,1\nb,2\n")
+	}
+	if p := f(stock.ErrUnavailable, stock.CodeUnavailable, "nothing was changed"); p.Op != "count-1" {
+		t.Errorf("op %q", p.Op)
+	}
+	if p := f(stock.ErrUnknown, stock.CodeOutcomeUnknown, "the same op"); p.Op != "count-1" {
+		t.Errorf("op %q", p.Op)
+	}
+	refused := &ledger.ImportError{Total: 7, Refused: []ledger.RefusedRow{{Line: stock.Line{SKU: "b", Qty: 2}, Verdict: stock.VerdictKeyReused}}}
+	p := f(errors.Join(refused), stock.CodeBadRequest, "7 bad lines, nothing was changed")
+	if p.BadLinesTotal != 7 || len(p.BadLines) != 1 || p.BadLines[0].Line != 2 || !strings.Contains(p.BadLines[0].Problem, "count-1") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestAnImportTellsHowFarItIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	b.breaks(func(op *stock.Op) error {
-		if op.SKU == "c" {
-			return stock.ErrUnavailable
-		}
-		return nil
-	})
-	got := b.do("POST", "/v1/stock/import", "a,1\nb,1\nc,1\nd,1\n")
-	var p api.Problem
-	if err := json.Unmarshal([]byte(got.body), &p); err != nil {
-		t.Fatal(err)
+	const accept = "text/plain;q=0.5, application/x-ndjson"
+	got := b.do("POST", "/v1/stock/import", "a,1\nb,2\n", "Accept", accept)
+	want := `{"phase":"checked","done":2,"of":2}
+{"phase":"written","done":1,"of":2}
+{"phase":"written","done":2,"of":2}
+{"phase":"committed","done":2,"of":2}
+{"imported":{"skus":2}}`
+	if got.status != 200 || got.header.Get("Content-Type") != api.ProgressType || got.body != want {
+		t.Fatalf("%d %s %s", got.status, got.header, got.body)
 	}
-	if got.status != 503 || p.Applied != 3 || !strings.Contains(p.Detail, "3 of 4 SKUs are set") {
+	for _, line := range strings.Split(got.body, "\n") {
+		var v any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Fatal(err)
+		}
+		if err := describe(t).Components.Schemas["Progress"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020()); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if fmt.Sprint(len(b.published)) != "2" {
+		t.Errorf("told of %v", b.published)
+	}
+	b.refused(stock.CodeBadRequest, "1 bad lines", "POST", "/v1/stock/import", "a,x\n", "Accept", accept)
+	b = setup(t, func(_ *Config, deps *Deps) { deps.Records = importer{err: stock.ErrUnknown} })
+	got = b.do("POST", "/v1/stock/import?op=i-1", "a,1\n", "Accept", accept)
+	if got.status != 200 || !strings.Contains(got.body, "\n{\"problem\":{") || !strings.Contains(got.body, `"op":"i-1"`) {
 		t.Fatalf("%d %s", got.status, got.body)
 	}
 }

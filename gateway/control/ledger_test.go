@@ -39,7 +39,9 @@ func settled(t *testing.T, cfg ledger.Config) *bundle {
 	if _, err := store.Prepare(ctx); err != nil {
 		t.Fatal(err)
 	}
-	b := setup(t, func(_ *Config, deps *Deps) { deps.Deducter, deps.Store, deps.Cache = direct{store}, store, nil })
+	b := setup(t, func(_ *Config, deps *Deps) {
+		deps.Deducter, deps.Store, deps.Records, deps.Cache = direct{store}, store, store, nil
+	})
 	if got := b.do("PUT", "/v1/stock/sku-1", `{"available":10}`); got.status != 200 {
 		t.Fatal(got.body)
 	}

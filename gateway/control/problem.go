@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/ledger"
@@ -33,7 +34,12 @@ var kinds = map[stock.Code]kind{
 	stock.CodeMethodNotAllowed:   {405, "Method not allowed on this path"},
 	stock.CodeSoldOut:            {409, "Sold out"},
 	stock.CodeReleased:           {409, "The reservation was released"},
-	stock.CodeKeyReused:          {422, "The op id was used for another change"},
+	stock.CodePurchaseLimit:      {409, "Purchase limit of this user reached"},
+	stock.CodeInFlight:           {409, "The same request is still being worked on"},
+	stock.CodeNotStarted:         {403, "The sale has not started"},
+	stock.CodeEnded:              {403, "The sale has ended"},
+	stock.CodeKeyReused:          {422, "The id was used for something else"},
+	stock.CodeNotLoaded:          {503, "The SKU is being loaded"},
 	stock.CodeBodyTooLarge:       {413, "The body is too large"},
 	stock.CodeUnsupportedEncoded: {415, "Encoded bodies are not read"},
 	stock.CodeRateLimited:        {429, "Too many requests"},
@@ -103,9 +109,17 @@ func ofRead(err error) *api.Problem {
 
 // writeProblem answers a refusal. What may be tried again says when, spread so that callers do not come back in step.
 func writeProblem(w http.ResponseWriter, p *api.Problem) {
+	switch {
+	case p.RetryAfter > 0:
+		w.Header().Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+	case p.Code == string(stock.CodeInFlight):
+		w.Header().Set("Retry-After", "1")
+	}
 	switch p.Status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		w.Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(3)))
+		if p.RetryAfter == 0 {
+			w.Header().Set("Retry-After", strconv.Itoa(1+rand.IntN(3)))
+		}
 	case http.StatusUnauthorized:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="stockgate"`)
 	}

@@ -20,8 +20,9 @@ func (b *bundle) place(change func(row *stock.Row)) {
 	}
 	at := time.Date(2026, 11, 11, 0, 0, 0, 0, time.FixedZone("", 8*3600))
 	row := &stock.Row{
-		Reservation: stock.Reservation{ID: id, User: "u1", Route: "place-order", Lines: []stock.Line{{SKU: "sku-1", Qty: 2}}},
-		State:       stock.StateHeld, ExpiresAt: at.Add(15 * time.Minute), ForwardBy: at.Add(2 * time.Second), CreatedAt: at, UpdatedAt: at,
+		Reservation: stock.Reservation{ID: id, User: "u1", Route: "place-order", Lines: []stock.Line{{SKU: "sku-1", Qty: 2}},
+			Hold: 15 * time.Minute},
+		State: stock.StateHeld, Released: []int64{0}, ExpiresAt: at.Add(15 * time.Minute), ForwardBy: at.Add(2 * time.Second), CreatedAt: at, UpdatedAt: at,
 	}
 	if change != nil {
 		change(row)
@@ -97,13 +98,15 @@ func TestC054_ConfirmingWhatIsReleasedIsRefused(t *testing.T) {
 	b := setup(t, nil)
 	const path = "/v1/reservations/" + reservationID
 	for _, state := range []stock.State{stock.StateReleased, stock.StateVoid} {
-		b.place(func(row *stock.Row) { row.State, row.Reason = state, "expired" })
+		b.place(func(row *stock.Row) {
+			row.State, row.Reason, row.Terms = state, "expired", []stock.LineTerms{{Activity: "once"}}
+		})
 		b.refused(stock.CodeReleased, "is "+state.String()+` ("expired")`, "POST", path+"/confirm", "")
 	}
 	b.refused(stock.CodeReleased, "is void", "POST", path+"/release", "")
 	b.refused(stock.CodeUnknownReservation, "", "POST", "/v1/reservations/"+strings.Repeat("0", 32)+"/confirm", "")
 	b.refused(stock.CodeUnknownReservation, "", "POST", "/v1/reservations/"+strings.Repeat("0", 32)+"/release", "")
-	b.refused(stock.CodeBadRequest, `field is "lines"`, "POST", path+"/release", `{"lines":[]}`)
+	b.refused(stock.CodeBadRequest, "lines is not right", "POST", path+"/release", `{"lines":[],"op":"r-1"}`)
 	b.breaks(func(*stock.Op) error { return stock.ErrUnavailable })
 	b.refused(stock.CodeUnavailable, "", "POST", path+"/confirm", "")
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,23 +45,30 @@ func (s *Server) methodsOf(r *http.Request) []string {
 	return allowed
 }
 
-// v1 wraps an endpoint: who may call, how many at a time, how large a body, how long.
+// v1 wraps an endpoint: who may call, how many at a time, how large a body, how long, and what the log keeps of it.
 func (s *Server) v1(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, problem := s.admit(r, rt)
-		if problem != nil {
+		asking, problem := s.admit(r, rt)
+		if problem == nil {
+			problem = s.inSlot(w, func() *api.Problem { return s.answer(w, asking, rt) })
+		} else {
 			writeProblem(w, problem)
-			return
 		}
-		select {
-		case s.slots <- struct{}{}:
-			defer func() { <-s.slots }()
-		default:
-			writeProblem(w, overLimit(stock.CodeQueueFull, "control.max_in_flight", strconv.Itoa(s.cfg.MaxInFlight)))
-			return
-		}
-		s.answer(w, r, rt)
+		s.note(asking, rt, problem)
 	})
+}
+
+// inSlot serves a call if there is room for one more.
+func (s *Server) inSlot(w http.ResponseWriter, serve func() *api.Problem) *api.Problem {
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+		return serve()
+	default:
+		problem := overLimit(stock.CodeQueueFull, "control.max_in_flight", strconv.Itoa(s.cfg.MaxInFlight))
+		writeProblem(w, problem)
+		return problem
+	}
 }
 
 // admit checks a call before it costs anything.
@@ -78,22 +86,48 @@ func (s *Server) admit(r *http.Request, rt route) (*http.Request, *api.Problem) 
 	return asking, nil
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, rt route) {
+// answer serves a call, and returns the problem that it ended with.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, rt route) *api.Problem {
 	timeout, bytes := s.cfg.Timeout, s.cfg.BodyBytes
+	var st *steps
 	if rt.bulk {
 		timeout, bytes = s.cfg.ImportTimeout, s.cfg.ImportBytes
 		extend(w, timeout)
+		r, st = withSteps(w, r)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeout)
 	defer cancel()
 	r = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(w, r.Body, bytes)
 	v, err := rt.serve(r)
+	var problem *api.Problem
 	if err != nil {
-		writeProblem(w, ofChange(err))
+		problem = ofChange(err)
+	}
+	switch kept, whole := v.(*keptAnswer); {
+	case st.end(v, problem):
+	case problem != nil:
+		writeProblem(w, problem)
+	case whole:
+		kept.write(w)
+	default:
+		writeJSON(w, v)
+	}
+	return problem
+}
+
+// note keeps a change in the log, whatever came of it: who asked for what, and the answer. The ledger has those that were made.
+func (s *Server) note(r *http.Request, rt route, problem *api.Problem) {
+	if rt.needs != change {
 		return
 	}
-	writeJSON(w, v)
+	outcome, detail := "done", ""
+	if problem != nil {
+		outcome, detail = problem.Code, problem.Detail
+	}
+	target := cmp.Or(r.PathValue("sku"), r.PathValue("id"), r.URL.Query().Get("op"))
+	s.deps.Log.Info("a change was asked for", zap.String("actor", actorOf(r.Context())), zap.String("call", rt.pattern),
+		zap.String("target", target), zap.String("outcome", outcome), zap.String("detail", detail), zap.String("peer", r.RemoteAddr))
 }
 
 // extend gives the socket of a long call the time that the call has. A writer that has no deadlines needs none.

@@ -81,9 +81,15 @@ func (s *Server) routes() []route {
 		{pattern: "POST /v1/stock/{sku}/resume", serve: s.noteStock(stock.OpResume), needs: change},
 		{pattern: "POST /v1/stock/{sku}/sync", serve: s.noteStock(stock.OpSync), needs: change},
 		{pattern: "POST /v1/stock/import", serve: s.importStock, needs: change, bulk: true},
+		{pattern: "GET /v1/reservations", serve: s.findReservations},
+		{pattern: "POST /v1/reservations", serve: s.createReservation, needs: change},
+		{pattern: "POST /v1/reservations/import", serve: s.importReservations, needs: change, bulk: true},
 		{pattern: "GET /v1/reservations/{id}", serve: s.getReservation},
-		{pattern: "POST /v1/reservations/{id}/confirm", serve: s.endReservation(stock.OpConfirm, "paid"), needs: change},
-		{pattern: "POST /v1/reservations/{id}/release", serve: s.endReservation(stock.OpRelease, "cancelled"), needs: change},
+		{pattern: "POST /v1/reservations/{id}/confirm", serve: s.confirmReservation, needs: change},
+		{pattern: "POST /v1/reservations/{id}/release", serve: s.releaseReservation, needs: change},
+		{pattern: "POST /v1/reservations/{id}/extend", serve: s.extendReservation, needs: change},
+		{pattern: "GET /v1/ledger", serve: s.readLedger},
+		{pattern: "GET /v1/openapi.json", serve: describeItself, starting: true},
 	}
 }
 

@@ -33,7 +33,8 @@ func TestC090_C091_ReadinessFollowsTheStartAndTheDrainOnly(t *testing.T) {
 	f(503, "starting: waiting for the database: connection refused")
 	b.refused(stock.CodeUnavailable, "starting: waiting for the database", "PUT", "/v1/stock/a", `{"available":1}`)
 	b.ok(`{"gateway":"g1","version":"","phase":"starting","waiting":"the database: connection refused",`+
-		`"redis":{"mode":"standalone","breaker":"closed"},"database":{"driver":"","reachable":false},"live_replicas":0}`, "GET", "/v1/status", "")
+		`"redis":{"mode":"standalone","breaker":"closed"},"database":{"driver":"","reachable":false},"live_replicas":0,`+
+		`"clock":{"offset_ms":0,"uncertainty_ms":0},"unresolved":{"unknown":0,"stuck":0},"sale":{"version":0}}`, "GET", "/v1/status", "")
 	readiness.Ready()
 	readiness.Waiting("nothing any more")
 	f(200, "ready")
@@ -52,7 +53,7 @@ func TestC090_C091_ReadinessFollowsTheStartAndTheDrainOnly(t *testing.T) {
 func TestWhatIsNotThereIsAProblemToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, nil)
-	for _, path := range []string{"/v1", "/v1/stock/", "/v1/stock/a/b", "/v2/stock", "/favicon.ico", "/v1/reservations"} {
+	for _, path := range []string{"/v1", "/v1/stock/", "/v1/stock/a/b", "/v2/stock", "/favicon.ico", "/v1/reservations/"} {
 		b.refused(stock.CodeNoRoute, "nothing at", "GET", path, "")
 	}
 	f := func(method, path, allow string) {

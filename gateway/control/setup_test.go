@@ -35,7 +35,13 @@ func setup(t *testing.T, change func(cfg *Config, deps *Deps)) *bundle {
 	b.readiness.Ready()
 	cfg := Config{}
 	deps := Deps{
-		Deducter: b.shop, Store: b.shop, Cache: b.shop, Committed: b.committed, Readiness: b.readiness, Registry: b.registry,
+		Deducter: b.shop, Store: b.shop, Records: b.shop, Cache: b.shop, Sale: market{}, Committed: b.committed, Told: b.told,
+		Readiness: b.readiness, Registry: b.registry,
+		Candidates: func(user, request string) []stock.ID {
+			return []stock.ID{stock.DeriveID("d", "place-order", "", user, request), stock.DeriveID("d", "checkout", "", user, request)}
+		},
+		Routes:     func() []string { return []string{"place-order", "checkout"} },
+		Deployment: func() string { return "d" },
 		Status: func() api.Status {
 			return api.Status{Gateway: "g1", Redis: api.Redis{Mode: "standalone", Breaker: "closed"}}
 		},
@@ -83,7 +89,9 @@ func (b *bundle) do(method, path, body string, headers ...string) reply {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return reply{res.StatusCode, res.Header, strings.TrimSpace(string(text))}
+	got := reply{res.StatusCode, res.Header, strings.TrimSpace(string(text))}
+	b.described(req, body, got)
+	return got
 }
 
 // ok wants a 200 with exactly this JSON.

@@ -21,6 +21,10 @@ const (
 	orderRefBytesMax = 255
 	listLimitDefault = 100
 	listLimitMax     = 1000
+	linesMax         = 100 // of a release or a direct reservation
+	userBytesMax     = 255
+	activityBytesMax = 255
+	requestBytesMax  = 255
 )
 
 // getStock answers what is known of one SKU.
@@ -268,30 +272,19 @@ func pathSKU(r *http.Request) (string, error) {
 	return sku, nil
 }
 
-// pageOf reads the query of a list.
+// pageOf reads the query of a list of SKUs.
 func pageOf(r *http.Request) (after string, limit int, err error) {
-	query := r.URL.Query()
-	for name, values := range query {
-		if name != "after" && name != "limit" {
-			return "", 0, badField("query parameter", shorten(name), "known are after, limit")
-		}
-		if len(values) > 1 {
-			return "", 0, badField(name, "there twice", "allowed is once")
-		}
+	q, err := queryOf(r, "after", "limit")
+	if err != nil {
+		return "", 0, err
 	}
-	after = query.Get("after")
+	after = q.Get("after")
 	// A shop's own table may hold names that are no SKUs of ours: a page can end with one.
 	if len(after) > afterBytesMax || !utf8.ValidString(after) || strings.ContainsRune(after, 0) {
 		return "", 0, badField("after", shorten(after), "must be the next of the page before: at most "+strconv.Itoa(afterBytesMax)+" bytes of UTF-8")
 	}
-	if !query.Has("limit") {
-		return after, listLimitDefault, nil
-	}
-	limit, err = strconv.Atoi(query.Get("limit"))
-	if err != nil || limit < 1 || limit > listLimitMax {
-		return "", 0, badField("limit", shorten(query.Get("limit")), "must be 1 to "+strconv.Itoa(listLimitMax))
-	}
-	return after, limit, nil
+	limit, err = q.limit()
+	return after, limit, err
 }
 
 // addRegisters adds to skus what Redis holds of them. It is an extra: without Redis, or with one that does not answer at once, the

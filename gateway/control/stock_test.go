@@ -184,7 +184,7 @@ func TestFactsAreToldAfterACommitOnly(t *testing.T) {
 	b.do("POST", "/v1/stock/a/adjust", `{"delta":-9,"op":"x"}`)
 	b.breaks(func(*stock.Op) error { return stock.ErrUnknown })
 	b.do("PUT", "/v1/stock/a", `{"available":4}`)
-	if got := fmt.Sprint(b.published); got != "[{a 3 0 false 7 1}]" {
+	if got := fmt.Sprint(b.published); got != "[{a 3 0 false 7 1 []}]" {
 		t.Fatalf("published %s", got)
 	}
 }

@@ -82,3 +82,11 @@ func viewWhole(row *stock.Row) api.Reservation {
 	}
 	return view
 }
+
+func viewList(rows []*stock.Row) api.ReservationList {
+	list := api.ReservationList{Reservations: make([]api.Reservation, len(rows))}
+	for i, row := range rows {
+		list.Reservations[i] = viewWhole(row)
+	}
+	return list
+}

@@ -1,6 +1,9 @@
 package api
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // ProblemType is the media type of every refusal (RFC 9457).
 const ProblemType = "application/problem+json"
@@ -19,11 +22,29 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Op is the op id of a change that may have been made or may be tried again: the same call with it is done once.
 	Op string `json:"op,omitempty"`
-	// BadLines are the wrong lines of an import, the first 100 of BadLinesTotal.
+	// BadLines are the wrong lines of an import, the first 1000 of BadLinesTotal.
 	BadLines      []BadLine `json:"bad_lines,omitempty"`
 	BadLinesTotal int       `json:"bad_lines_total,omitempty"`
-	// Applied is how many SKUs an import that broke off had set.
+	// Applied is how many reservations an import that broke off had written.
 	Applied int `json:"applied,omitempty"`
+	// Reservation and State tell of the reservation that a call was about, as it stands.
+	Reservation string `json:"reservation,omitempty"`
+	State       string `json:"state,omitempty"`
+	// TooMuch is the line that a release wanted more of than is left.
+	TooMuch *TooMuch `json:"too_much,omitempty"`
+	// SKU is the line that decided, of several.
+	SKU string `json:"sku,omitempty"`
+	// StartsAt is when the sale begins: NOT_STARTED.
+	StartsAt time.Time `json:"starts_at,omitzero"`
+	// RetryAfter becomes the header Retry-After; 0: the code's own.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// TooMuch is a line of a release that cannot be carried out.
+type TooMuch struct {
+	SKU    string `json:"sku"`
+	Wanted int64  `json:"wanted"` // units that should go back
+	Left   int64  `json:"left"`   // units of the line that have not gone back yet; 0 also if there is no such line
 }
 
 // BadLine is a line of an import that cannot be applied.

@@ -18,8 +18,54 @@ type Status struct {
 	LiveReplicas int     `json:"live_replicas"`
 	Queues       []Queue `json:"queues,omitempty"`
 
+	Clock      Clock      `json:"clock"`
+	Unresolved Unresolved `json:"unresolved"`
+	Sale       Sale       `json:"sale"`
+
 	Invariants []Invariant `json:"invariants,omitempty"`
 }
+
+// Clock is how far this replica's clock is from the database's, which counts.
+type Clock struct {
+	OffsetMS      float64   `json:"offset_ms"`      // the database's less this replica's
+	UncertaintyMS float64   `json:"uncertainty_ms"` // half of the time that the measuring call took
+	MeasuredAt    time.Time `json:"measured_at,omitzero"`
+}
+
+// Unresolved is what waits for somebody to say what became of it.
+type Unresolved struct {
+	// Unknown is how many held reservations are of unknown outcome, those in flight included.
+	Unknown int64 `json:"unknown"`
+	// OldestMS is for how long the oldest of them has been.
+	OldestMS int64 `json:"oldest_ms,omitempty"`
+	// Stuck is how many reservations are past hold_max and still held, because the order service does not answer.
+	Stuck int64 `json:"stuck"`
+	// Distrusted names the upstreams whose resolve is no longer believed, because it says yes to everything.
+	Distrusted []string `json:"distrusted,omitempty"`
+	// CountedAt is when these figures were read; zero: not yet.
+	CountedAt time.Time `json:"counted_at,omitzero"`
+}
+
+// Sale is what admission depends on, as this replica uses it.
+type Sale struct {
+	Version    int64      `json:"version"` // of the rules in the database; 0: none was read yet
+	Activities []Activity `json:"activities,omitempty"`
+}
+
+// Activity is a sale with its window. Its phase is by the database's clock.
+type Activity struct {
+	Name     string    `json:"name"`
+	StartsAt time.Time `json:"starts_at"`
+	EndsAt   time.Time `json:"ends_at"`
+	Phase    string    `json:"phase"` // before | open | ended
+}
+
+// The phases of an Activity.
+const (
+	PhaseBefore = "before"
+	PhaseOpen   = "open"
+	PhaseEnded  = "ended"
+)
 
 // Redis says how this replica gets on with Redis.
 type Redis struct {

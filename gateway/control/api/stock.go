@@ -77,3 +77,24 @@ type Note struct {
 type Imported struct {
 	SKUs int `json:"skus"` // how many were set
 }
+
+// Progress is one line of an import's answer as application/x-ndjson. The last line has what a plain answer would be, and nothing else.
+type Progress struct {
+	Phase string `json:"phase,omitempty"` // checked | written | committed
+	Done  int    `json:"done,omitempty"`  // SKUs or orders so far
+	Of    int    `json:"of,omitempty"`    // SKUs or orders in all
+
+	Imported             *Imported             `json:"imported,omitempty"`
+	ImportedReservations *ImportedReservations `json:"imported_reservations,omitempty"`
+	Problem              *Problem              `json:"problem,omitempty"`
+}
+
+// The phases of an import.
+const (
+	ImportChecked   = "checked"   // all lines were read and are right
+	ImportWritten   = "written"   // so many are in the transaction, which is not committed
+	ImportCommitted = "committed" // all are
+)
+
+// ProgressType is the media type of an import's answer that tells how far it is.
+const ProgressType = "application/x-ndjson"

@@ -77,16 +77,29 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // call makes one request with in as its JSON, or without a body, and decodes the answer.
 func call[T any](ctx context.Context, c *Client, method, path string, in any) (T, error) {
 	var out T
-	var body io.Reader
+	p := post(path, "application/json", nil)
+	p.method = method
 	if in != nil {
 		text, err := json.Marshal(in)
 		if err != nil {
 			return out, err
 		}
-		body = bytes.NewReader(text)
+		p.body = bytes.NewReader(text)
 	}
-	err := c.send(ctx, method, path, "application/json", body, &out)
+	err := c.send(ctx, p, &out)
 	return out, err
+}
+
+// request is one call to make.
+type request struct {
+	method, path      string
+	mediaType, accept string
+	key               string // Idempotency-Key; "" = none
+	body              io.Reader
+}
+
+func post(path, mediaType string, body io.Reader) request {
+	return request{method: http.MethodPost, path: path, mediaType: mediaType, body: body}
 }
 
 // InputError is trouble with reading what was to be sent: nothing of it was applied.
@@ -107,26 +120,40 @@ func (i input) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *Client) send(ctx context.Context, method, path, mediaType string, body io.Reader, out any) error {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.base.String(), "/")+path, body)
+func (c *Client) send(ctx context.Context, p request, out any) error {
+	return c.exchange(ctx, p, func(res *http.Response) error { return c.read(res, res.Request.URL.Path, out) })
+}
+
+// exchange makes a call and hands its answer to read.
+func (c *Client) exchange(ctx context.Context, p request, read func(res *http.Response) error) error {
+	req, err := http.NewRequestWithContext(ctx, p.method, strings.TrimRight(c.base.String(), "/")+p.path, p.body)
 	if err != nil {
 		return err
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", mediaType)
-	}
-	if c.cfg.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
-	}
-	if c.cfg.Actor != "" {
-		req.Header.Set("Stockgate-Actor", c.cfg.Actor)
-	}
+	c.head(req, p)
 	res, err := c.http.Do(req)
 	if err != nil {
 		return c.unreached(err)
 	}
 	defer res.Body.Close()
-	return c.read(res, req.URL.Path, out)
+	return read(res)
+}
+
+func (c *Client) head(req *http.Request, p request) {
+	set := func(name, value string) {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	if p.body != nil {
+		set("Content-Type", p.mediaType)
+	}
+	set("Accept", p.accept)
+	set("Idempotency-Key", p.key)
+	set("Stockgate-Actor", c.cfg.Actor)
+	if c.cfg.Token != "" {
+		set("Authorization", "Bearer "+c.cfg.Token)
+	}
 }
 
 func (c *Client) read(res *http.Response, path string, out any) error {
@@ -137,7 +164,7 @@ func (c *Client) read(res *http.Response, path string, out any) error {
 	if len(text) > answerBytesMax {
 		return fmt.Errorf("%s answered more than %d bytes", c.base, answerBytesMax)
 	}
-	if res.StatusCode == http.StatusOK {
+	if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusCreated {
 		if err := json.Unmarshal(text, out); err != nil {
 			return c.stranger(err.Error())
 		}
@@ -171,10 +198,14 @@ func empty(out any) bool {
 		return v.SKU == ""
 	case *api.SKUList:
 		return v.SKUs == nil
-	case *api.Imported:
-		return v.SKUs == 0
 	case *api.Reservation:
 		return v.ID == ""
+	case *api.ReservationList:
+		return v.Reservations == nil
+	case *api.LedgerPage:
+		return v.Rows == nil
+	case *struct{}: // an import that was answered without lines
+		return true
 	case *api.Status:
 		return v.Phase == ""
 	}

@@ -34,15 +34,24 @@ func serve(t *testing.T, cfg Config, handler http.HandlerFunc) *Client {
 	return c
 }
 
-// answerTo is the least that the server of a path answers.
-func answerTo(path string) string {
-	switch path {
+// answerTo is the least that a server answers.
+func answerTo(r *http.Request) string {
+	switch path := r.URL.Path; path {
+	case "/v1/reservations":
+		if r.Method == http.MethodPost {
+			break
+		}
+		return `{"reservations":[]}`
+	case "/v1/ledger":
+		return `{"rows":[]}`
+	case "/v1/reservations/import":
+		return `{"imported_reservations":{"reservations":1}}`
 	case "/v1/status":
 		return `{"phase":"ready"}`
 	case "/v1/stock":
 		return `{"skus":[]}`
 	case "/v1/stock/import":
-		return `{"skus":1}`
+		return `{"phase":"checked","done":1,"of":1}` + "\n" + `{"imported":{"skus":1}}`
 	}
 	return `{"sku":"a","reservation":"1"}`
 }
@@ -50,13 +59,18 @@ func answerTo(path string) string {
 func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 	t.Parallel()
 	var asked string
+	var steps []api.Progress
 	c := serve(t, Config{Token: "t0k", Actor: "ann"}, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		asked = strings.TrimSpace(r.Method + " " + r.RequestURI + " " + string(body))
 		if r.Header.Get("Authorization") != "Bearer t0k" || r.Header.Get("Stockgate-Actor") != "ann" {
 			t.Errorf("headers %v", r.Header)
 		}
-		_, _ = io.WriteString(w, answerTo(r.URL.Path))
+		if strings.HasSuffix(r.URL.Path, "/import") {
+			w.Header().Set("Content-Type", r.Header.Get("Accept"))
+		}
+		asked += strings.TrimRight(" key="+r.Header.Get("Idempotency-Key"), "key= ")
+		_, _ = io.WriteString(w, answerTo(r))
 	})
 	ctx := context.Background()
 	id := stock.ID{15: 1}
@@ -86,14 +100,33 @@ func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 	f(`POST /v1/stock/a/resume {}`, err)
 	_, err = c.SyncStock(ctx, "a", "")
 	f(`POST /v1/stock/a/sync {}`, err)
-	_, err = c.ImportStock(ctx, "o&1", strings.NewReader("a,1"))
+	_, err = c.ImportStock(ctx, "o&1", strings.NewReader("a,1"), func(p api.Progress) { steps = append(steps, p) })
 	f(`POST /v1/stock/import?op=o%261 a,1`, err)
-	_, err = c.Reservation(ctx, id)
+	if len(steps) != 1 || steps[0] != (api.Progress{Phase: "checked", Done: 1, Of: 1}) {
+		t.Errorf("%+v", steps)
+	}
+	_, err = c.ImportReservations(ctx, strings.NewReader("o,a,1,,held"), nil)
+	f(`POST /v1/reservations/import o,a,1,,held`, err)
+	_, err = c.Find(ctx, Find{User: "u", Request: "k"}, "", 7)
+	f("GET /v1/reservations?limit=7&request=k&user=u", err)
+	_, err = c.Find(ctx, Find{Unknown: true}, "1.a", 7)
+	f("GET /v1/reservations?after=1.a&limit=7&unknown=true", err)
+	_, err = c.Ledger(ctx, LedgerOf{SKU: "a"}, "", 5)
+	f("GET /v1/ledger?limit=5&sku=a", err)
+	_, err = c.Ledger(ctx, LedgerOf{Reservation: id}, "x", 5)
+	f("GET /v1/ledger?after=x&limit=5&reservation=00000000000000000000000000000001", err)
+	_, err = c.Reserve(ctx, "k-1", api.CreateReservation{SKU: "a", Qty: 2})
+	f(`POST /v1/reservations {"sku":"a","qty":2} key=k-1`, err)
+	_, err = c.Extend(ctx, id, api.Extend{Hold: "25m"})
+	f(`POST /v1/reservations/00000000000000000000000000000001/extend {"hold":"25m"}`, err)
+	_, err = c.Reservation(ctx, id, true)
+	f("GET /v1/reservations/00000000000000000000000000000001?history=true", err)
+	_, err = c.Reservation(ctx, id, false)
 	f("GET /v1/reservations/00000000000000000000000000000001", err)
-	_, err = c.Confirm(ctx, id, api.EndReservation{OrderRef: "o"})
+	_, err = c.Confirm(ctx, id, api.Confirm{OrderRef: "o"})
 	f(`POST /v1/reservations/00000000000000000000000000000001/confirm {"order_ref":"o"}`, err)
-	_, err = c.Release(ctx, id, api.EndReservation{})
-	f(`POST /v1/reservations/00000000000000000000000000000001/release {}`, err)
+	_, err = c.Release(ctx, id, api.Release{UnlessPaid: true})
+	f(`POST /v1/reservations/00000000000000000000000000000001/release {"unless_paid":true}`, err)
 }
 
 func TestARefusalIsAProblem(t *testing.T) {
@@ -161,8 +194,8 @@ func TestAnotherServerIsSaidToBeOne(t *testing.T) {
 	_, get := shop.Stock(ctx, "a")
 	_, set := shop.SetStock(ctx, "a", api.SetStock{})
 	_, list := shop.ListStock(ctx, "", 1)
-	_, imported := shop.ImportStock(ctx, "", strings.NewReader("a,1"))
-	_, reservation := shop.Reservation(ctx, stock.ID{})
+	_, imported := shop.ImportStock(ctx, "", strings.NewReader("a,1"), nil)
+	_, reservation := shop.Reservation(ctx, stock.ID{}, false)
 	_, status := shop.Status(ctx)
 	for i, err := range []error{get, set, list, imported, reservation, status} {
 		if err == nil || !strings.Contains(err.Error(), "does not answer like a control API") {
@@ -175,7 +208,7 @@ func TestTroubleWithTheInputIsNoTroubleOnTheWay(t *testing.T) {
 	t.Parallel()
 	c := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	broken := io.MultiReader(strings.NewReader("a,1\n"), iotest.ErrReader(errors.New("the disk is gone")))
-	_, err := c.ImportStock(context.Background(), "", broken)
+	_, err := c.ImportStock(context.Background(), "", broken, nil)
 	var mine *InputError
 	if !errors.As(err, &mine) || err.Error() != "the disk is gone" {
 		t.Errorf("%v", err)
@@ -213,4 +246,24 @@ func TestAddressesThatCannotBeOnesAreRefused(t *testing.T) {
 	if _, err := New(Config{URL: "https://a:1/"}); err != nil {
 		t.Error(err)
 	}
+}
+
+// An import that breaks off in the middle of its answer may be done.
+func TestAnAnswerThatBreaksOffIsSaidToBe(t *testing.T) {
+	t.Parallel()
+	f := func(body, want string) {
+		t.Helper()
+		c := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", api.ProgressType)
+			_, _ = io.WriteString(w, body)
+		})
+		_, err := c.ImportStock(context.Background(), "", strings.NewReader("a,1"), nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", body, err)
+		}
+	}
+	f(`{"phase":"written","done":1,"of":2}`+"\n", "broke off: it may or may not have been done")
+	f("", "broke off")
+	f("{\"problem\":{\"status\":504,\"code\":\"OUTCOME_UNKNOWN\"}}\n", "OUTCOME_UNKNOWN")
+	f("<html>\n", "does not answer like a control API")
 }

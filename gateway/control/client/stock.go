@@ -60,14 +60,20 @@ func (c *Client) note(ctx context.Context, sku, verb, reason string) (api.Change
 	return call[api.Change](ctx, c, http.MethodPost, skuPath(sku)+"/"+verb, api.Note{Reason: reason})
 }
 
-// ImportStock sets many SKUs from CSV lines `sku,available`. All lines are checked before the first is applied; the bad ones are in
-// the *api.Problem; what goes wrong with reading csv is an *InputError. The same import again under the same op leaves what is set as it is; "": the server draws one.
-func (c *Client) ImportStock(ctx context.Context, op string, csv io.Reader) (api.Imported, error) {
-	var out api.Imported
+// ImportStock sets many SKUs from CSV lines `sku,available`, all or none. The bad lines are in the *api.Problem; what goes wrong with
+// reading csv is an *InputError. The same import again under the same op leaves what is set as it is; "": the server draws one.
+// progress, if not nil, is told how far the gateway is.
+func (c *Client) ImportStock(ctx context.Context, op string, csv io.Reader, progress func(api.Progress)) (api.Imported, error) {
 	path := "/v1/stock/import"
 	if op != "" {
 		path += "?op=" + url.QueryEscape(op)
 	}
-	err := c.send(ctx, http.MethodPost, path, "text/csv", input{csv}, &out)
-	return out, err
+	last, err := c.importing(ctx, path, csv, progress)
+	if err != nil {
+		return api.Imported{}, err
+	}
+	if last.Imported == nil {
+		return api.Imported{}, c.brokenOff()
+	}
+	return *last.Imported, nil
 }
