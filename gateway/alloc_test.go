@@ -32,6 +32,10 @@ func (f *fixedAdmission) Book(context.Context, *admission.Pass, admission.Outcom
 
 func (f *fixedAdmission) BookBehind(*admission.Pass, admission.Outcome) {}
 
+func (f *fixedAdmission) Status(context.Context, *admission.Wish) (*stock.Row, *admission.Refusal) {
+	return nil, nil
+}
+
 // bench is a handler with one guarded route and a context that holds a parsed request for it.
 func bench(tb testing.TB, addr string, d admission.Decision) (*Server, *fasthttp.RequestCtx) {
 	tb.Helper()

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/stockgate/stockgate/stock"
 )
 
 // Defaults of Config, taken where a field is zero.
@@ -38,6 +37,8 @@ type Config struct {
 	GuardedBodyBytes int
 	// PlainBodyBytes is the same for all other routes; they are buffered too. Defaults to 16 MiB.
 	PlainBodyBytes int
+	// CartLines is how many lines a cart may have. More: 400. Defaults to 100.
+	CartLines int
 	// Connections is how many client connections are served at once; more get a bare 503. Defaults to 100 000.
 	Connections int
 	// ReadTimeout bounds the reading of one request, from its first byte to its last. Longer: 408. Defaults to 10 s.
@@ -109,22 +110,21 @@ type Route struct {
 // Admit says where a guarded route finds what it needs in a request. Each list is read in order: the first that is present counts,
 // and all that are present must agree.
 type Admit struct {
+	// Lines is the list of a cart in the JSON body; SKU and Qty are then places inside a line (InLine). The zero Place: one line.
+	Lines    Place
 	SKU      []Place
 	Qty      []Place // absent in the request: 1
 	User     []Place
-	Activity []Place
+	Activity []Place // of the activity that the request may name; it must be one that covers every SKU of the order
 	Request  []Place
+	// Status is the path where a buyer's page may ask with GET what became of its order; "": nowhere. The request id, the user and the
+	// activity are looked for where the order has them; those of a body or form are parameters of the query there: body.user is
+	// query.user.
+	Status string
 	// RequestRequired refuses a request without a request id.
 	RequestRequired bool
 	// ConfirmOnSuccess: a 2xx of the backend means that the order is paid.
 	ConfirmOnSuccess bool
-}
-
-// Rule is what applies to one SKU.
-type Rule struct {
-	MaxQty    int64         // most units of one order, 1 … stock.MaxQuantity
-	MaxQtyKey string        // the bound's key, named in a refusal; "" = max_qty
-	Hold      time.Duration // how long a reservation of it is held
 }
 
 // WithDefaults is a copy with every zero field filled in.
@@ -132,6 +132,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.HeaderBytes, HeaderBytesDefault)
 	fill(&c.GuardedBodyBytes, GuardedBodyBytesDefault)
 	fill(&c.PlainBodyBytes, PlainBodyBytesDefault)
+	fill(&c.CartLines, CartLinesDefault)
 	fill(&c.AnswerBodyBytes, AnswerBodyBytesDefault)
 	fill(&c.Connections, ConnectionsDefault)
 	fill(&c.ReadTimeout, ReadTimeoutDefault)
@@ -174,6 +175,9 @@ func (c *Config) validate() error {
 		if err := u.validate(); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if c.CartLines < 1 {
+		errs = append(errs, fmt.Errorf("%s is %d, must be at least 1", cartLinesKey, c.CartLines))
 	}
 	names := map[string]bool{}
 	for i := range c.Routes {
@@ -227,8 +231,54 @@ func (r *Route) validate() []error {
 			errs = append(errs, fmt.Errorf("routes.%s.match.methods has %s, which must never take stock", r.Name, m))
 		}
 	}
-	if r.Admit != nil && len(r.Admit.SKU) == 0 {
-		errs = append(errs, fmt.Errorf("routes.%s.admit.sku is missing", r.Name))
+	if r.Admit != nil {
+		errs = append(errs, r.Admit.validate("routes."+r.Name+".admit.")...)
+	}
+	return errs
+}
+
+func (a *Admit) validate(path string) []error {
+	var errs []error
+	if len(a.SKU) == 0 {
+		errs = append(errs, errors.New(path+"sku is missing"))
+	}
+	cart := a.Lines.Kind != 0
+	if cart && (a.Lines.Kind != PlaceBody || len(a.Lines.Path) == 0) {
+		errs = append(errs, fmt.Errorf("%slines is %q, must be a place in the JSON body", path, a.Lines))
+	}
+	for _, p := range slices.Concat(a.SKU, a.Qty) {
+		if (p.Kind == PlaceLine) != cart {
+			errs = append(errs, fmt.Errorf("%ssku and %sqty: %q must be inside a line with lines, and must not be without", path, path, p))
+		}
+	}
+	for _, p := range slices.Concat(a.User, a.Activity, a.Request) {
+		if p.Kind == PlaceLine {
+			errs = append(errs, fmt.Errorf("%suser, activity, request: %q is inside a line, they are of the whole order", path, p))
+		}
+	}
+	return append(errs, a.validateStatus(path)...)
+}
+
+// validateStatus: a status path must be able to carry what names a reservation.
+func (a *Admit) validateStatus(path string) []error {
+	if a.Status == "" {
+		return nil
+	}
+	var errs []error
+	if err := checkPattern(a.Status); err != nil {
+		errs = append(errs, fmt.Errorf("%sstatus: %w", path, err))
+	}
+	if strings.HasSuffix(a.Status, "*") {
+		errs = append(errs, fmt.Errorf("%sstatus is %q, must be one path", path, a.Status))
+	}
+	for _, f := range [...]struct {
+		name     string
+		places   []Place
+		required bool
+	}{{"request", a.Request, true}, {"user", a.User, len(a.User) > 0}, {"activity", a.Activity, len(a.Activity) > 0}} {
+		if f.required && len(inQuery(f.places)) == 0 {
+			errs = append(errs, fmt.Errorf("%sstatus needs a place of %s that is not in the path", path, f.name))
+		}
 	}
 	return errs
 }
@@ -241,6 +291,3 @@ func carriesOrder(method string) bool {
 	}
 	return true
 }
-
-// wildRule is used when no rules are given.
-func wildRule(string) Rule { return Rule{MaxQty: stock.MaxQuantity, Hold: 15 * time.Minute} }

@@ -8,7 +8,7 @@
 //  2. match     the path in its loosest reading is compared with the routes (path.go, route.go). A guarded path spelled otherwise is 400,
 //     another method on it 405.
 //  3. origin    the client's address, believed from trusted proxies only (forwarded.go).
-//  4. extract   SKU, quantity, user, request id (extract.go, read.go, json.go). Whatever has two readings is 400.
+//  4. extract   lines, user, activity, request id (extract.go, lines.go, read.go, json.go). Whatever has two readings is 400.
 //  5. limits    the chain of filters (package filters): 429.
 //  6. slot      a connection of the upstream, or 503 QUEUE_FULL. It is taken before the stock, so that who has stock can send.
 //  7. admit     package admission: a refusal, a kept answer, or a pass.
@@ -18,7 +18,14 @@
 //  11. answer   the backend's reply, or a problem (problem.go, problems.md).
 //  12. leave    slot and limits are given back (exchange.go), also after a panic (handler.go).
 //
-// A plain route goes through 1–3, 5, 6, 8, 11 and 12.
+// A plain route goes through 1–3, 5, 6, 8, 11 and 12. A status path (status.go) goes through 1–5 and asks admission what became of an
+// order; it takes nothing and is never forwarded.
+//
+// # Shadow
+//
+// Whether an order is enforced is asked once it is read (Rules.Mode). In shadow it goes the way of a plain route without step 5, and
+// package shadow counts what would have been decided (shadow.go). What cannot be read has no SKU to ask for, so it passes only if the
+// route enforces nothing at all; only then, too, does the guarded path bind no other spelling and no other method.
 //
 // # What must never happen, and where it is prevented
 //
@@ -48,7 +55,7 @@
 //
 // # Bounds
 //
-// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), reading 10 s (408), one slot per request under way at an
+// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), reading 10 s (408), one slot per request under way at an
 // upstream (503), reply header 1 MiB and body 16 MiB (beyond: unknown). Bodies are buffered, not streamed. More connections than
 // Config.Connections get a bare 503 without a body in our form, because they are refused before anything is read.
 //

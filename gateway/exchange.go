@@ -38,8 +38,10 @@ type perRequest struct {
 	held struct{ limits, slot bool }
 	// pass is not nil from the admission to the booking.
 	pass *admission.Pass
-	// asked: the backend may have been given something of the request.
-	asked bool
+	// sending: the backend may have been given something of the request.
+	sending bool
+	// inShadow: the answer is the backend's, whatever was decided.
+	inShadow bool
 
 	// what the answer was, for the metrics and the headers
 	code        stock.Code // "" = the backend's answer
@@ -138,7 +140,7 @@ func (e *exchange) finish() {
 		return
 	}
 	filters.WriteQuotas(&e.ctx.Response.Header, e.s.quotaStyle, e.limits.Quotas)
-	if e.route.guarded() {
+	if e.route.bound() && !e.inShadow {
 		e.stamp()
 	}
 	e.route.metrics.answered(e.code, status, e.source)

@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/stockgate/stockgate/stock"
@@ -18,9 +16,9 @@ const (
 
 // order is what a request on a guarded route asks for. Its strings are copies.
 type order struct {
-	sku, user, activity, request string
-	qty                          int64
-	rule                         Rule
+	lines                   []stock.Line // merged, sorted by SKU bytes
+	user, activity, request string
+	known                   bool // every SKU of it could be read
 }
 
 // extractor takes an order out of a request. What it cannot read in one way only it refuses: a backend that reads another SKU or
@@ -28,7 +26,9 @@ type order struct {
 type extractor struct {
 	sku, qty, user, activity, request wanted
 	requestRequired                   bool
-	rules                             func(sku string) Rule
+	rules                             Rules
+	lines                             []string // path of a cart's list in the JSON body; nil: one line, no list
+	linesMax                          int
 
 	usesBody, usesForm, usesQuery bool
 	headers                       []string // that are places
@@ -43,7 +43,7 @@ type wanted struct {
 	check  func(v value) ([]byte, string) // its text, or what is allowed
 }
 
-func newExtractor(a *Admit, rules func(string) Rule) *extractor {
+func newExtractor(a *Admit, rules Rules, linesMax int) *extractor {
 	x := &extractor{
 		sku:             wanted{"sku", a.SKU, checkSKU},
 		qty:             wanted{"qty", a.Qty, checkQtyText},
@@ -52,8 +52,23 @@ func newExtractor(a *Admit, rules func(string) Rule) *extractor {
 		request:         wanted{"request", a.Request, checkRequest},
 		requestRequired: a.RequestRequired,
 		rules:           rules,
+		lines:           a.Lines.Path,
+		linesMax:        linesMax,
 	}
-	for _, p := range slices.Concat(a.SKU, a.Qty, a.User, a.Activity, a.Request) {
+	fields := []*wanted{&x.sku, &x.qty, &x.user, &x.activity, &x.request}
+	if x.lines != nil {
+		fields = append(fields, &wanted{"lines", []Place{a.Lines}, nil})
+	}
+	for _, w := range fields {
+		x.noteParts(w)
+		x.noteNames(w)
+	}
+	return x
+}
+
+// noteParts notes which parts of a request have to be read.
+func (x *extractor) noteParts(w *wanted) {
+	for _, p := range w.places {
 		x.usesBody = x.usesBody || p.Kind == PlaceBody
 		x.usesForm = x.usesForm || p.Kind == PlaceForm
 		x.usesQuery = x.usesQuery || p.Kind == PlaceQuery
@@ -61,10 +76,6 @@ func newExtractor(a *Admit, rules func(string) Rule) *extractor {
 			x.headers = append(x.headers, p.Name)
 		}
 	}
-	for _, w := range [...]*wanted{&x.sku, &x.qty, &x.user, &x.activity, &x.request} {
-		x.noteNames(w)
-	}
-	return x
 }
 
 // noteNames notes under which names a field could also be read by a backend that does not know where it belongs.
@@ -87,25 +98,19 @@ func (x *extractor) noteNames(w *wanted) {
 	}
 }
 
-// extract reads the order. It is called before anything is asked for.
-func (x *extractor) extract(r *reader) (order, *problem) {
-	var o order
+// extract reads the order into o. It is called before anything is asked for. With a problem, o has what could be read before it.
+func (x *extractor) extract(r *reader, o *order) *problem {
 	if p := x.prepare(r); p != nil {
-		return o, p
+		return p
 	}
-	sku, found, p := r.read(&x.sku)
-	switch {
-	case p != nil:
-		return o, p
-	case !found:
-		return o, missing(&x.sku)
+	// The activity comes first: what applies to a line may depend on it.
+	if p := r.readName(&x.activity, &o.activity, false); p != nil {
+		return p
 	}
-	o.sku = string(sku)
-	o.rule = x.rules(o.sku)
-	if o.qty, p = x.readQty(r, &o.rule); p != nil {
-		return o, p
+	if p := x.readOrderLines(r, o); p != nil {
+		return p
 	}
-	return o, x.readNames(r, &o)
+	return x.readBuyer(r, o)
 }
 
 // prepare refuses what makes several readings possible, whatever the fields say.
@@ -114,6 +119,16 @@ func (x *extractor) prepare(r *reader) *problem {
 		return &problem{code: stock.CodeUnsupportedEncoded, field: "Content-Encoding",
 			detail: "Content-Encoding is " + shown(encoding) + ", bodies on this route must not be encoded"}
 	}
+	if p := x.prepareHead(r); p != nil {
+		return p
+	}
+	if p := x.twins(r); p != nil {
+		return p
+	}
+	return r.openBody(x)
+}
+
+func (x *extractor) prepareHead(r *reader) *problem {
 	for _, hop := range r.head.hops {
 		if slices.ContainsFunc(x.headers, func(name string) bool { return resembles(hop, name) }) {
 			return badRequest("Connection", "Connection names "+shown(hop)+", which the order depends on and the backend would not get")
@@ -122,66 +137,37 @@ func (x *extractor) prepare(r *reader) *problem {
 	if x.usesQuery && bytes.IndexByte(r.target.query, ';') >= 0 {
 		return badRequest("query", "the query has a semicolon, which some read as an ampersand; write it as %3B")
 	}
-	if p := x.twins(r); p != nil {
-		return p
-	}
-	return r.openBody(x)
-}
-
-// readQty reads the quantity: absent it is 1.
-func (x *extractor) readQty(r *reader, rule *Rule) (int64, *problem) {
-	text, found, p := r.read(&x.qty)
-	if p != nil {
-		return 0, boundQty(p, rule)
-	}
-	if !found {
-		return 1, nil
-	}
-	qty, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil || qty < 1 || qty > rule.MaxQty {
-		return 0, boundQty(badRequest("qty", "qty is "+shown(text)), rule)
-	}
-	return qty, nil
-}
-
-// boundQty completes a refusal of a quantity with its bound.
-func boundQty(p *problem, rule *Rule) *problem {
-	if p.field == "qty" {
-		p.limit, p.value = cmp.Or(rule.MaxQtyKey, "max_qty"), strconv.FormatInt(rule.MaxQty, 10)
-		p.detail += ", allowed is a whole number from 1 to " + p.value
-	}
-	return p
-}
-
-func (x *extractor) readNames(r *reader, o *order) *problem {
-	for _, f := range [...]struct {
-		want     *wanted
-		into     *string
-		required bool
-	}{
-		{&x.user, &o.user, len(x.user.places) > 0},
-		{&x.activity, &o.activity, false},
-		{&x.request, &o.request, x.requestRequired},
-	} {
-		text, found, p := r.read(f.want)
-		if p != nil {
-			return p
-		}
-		if !found && f.required {
-			return missing(f.want)
-		}
-		*f.into = string(text)
-	}
 	return nil
 }
 
-func missing(w *wanted) *problem {
+// readBuyer reads who orders, and under which request id.
+func (x *extractor) readBuyer(r *reader, o *order) *problem {
+	if p := r.readName(&x.user, &o.user, len(x.user.places) > 0); p != nil {
+		return p
+	}
+	return r.readName(&x.request, &o.request, x.requestRequired)
+}
+
+// readName copies a field's text; absent it stays "".
+func (r *reader) readName(w *wanted, into *string, required bool) *problem {
+	text, found, p := r.read(w)
+	if p != nil {
+		return p
+	}
+	if !found && required {
+		return r.missing(w)
+	}
+	*into = string(text)
+	return nil
+}
+
+func (r *reader) missing(w *wanted) *problem {
 	places := ""
-	for i, p := range w.places {
+	for i := range w.places {
 		if i > 0 {
 			places += ", "
 		}
-		places += p.String()
+		places += r.where(&w.places[i])
 	}
 	return badRequest(w.name, w.name+" is missing; it was looked for in "+places)
 }

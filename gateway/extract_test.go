@@ -150,17 +150,66 @@ func TestC044_BadKeys(t *testing.T) {
 	t.Parallel()
 	b := startBackend(t, answering(created))
 	g := startGate(t, b.addr())
-	for _, key := range []string{"", `""`, "a b", "a\tb", "k\xc3\xa9", strings.Repeat("k", 256), strings.Repeat("k", 10_000)} {
+	for _, key := range []string{"", `""`, " ", `" "`, "a b", "a\tb", "k\xc3\xa9", "a\x01b", "a\x7fb", "\"a\x1f\"", strings.Repeat("k", 256),
+		`"` + strings.Repeat("k", 256) + `"`, strings.Repeat("k", 10_000)} {
 		g.do(orderOf(goodBody, "Idempotency-Key: "+key+"\r\n")).wants(t, 400, stock.CodeBadRequest)
 	}
 	g.do(orderOf(goodBody, "Idempotency-Key: a\r\nIdempotency-Key: b\r\n")).wants(t, 400, stock.CodeBadRequest)
-	for key, want := range map[string]string{"k1": "k1", `"k2"`: "k2", strings.Repeat("k", 255): strings.Repeat("k", 255), `"`: `"`} {
+	if asked := g.adm.asked(); len(asked) > 0 || len(b.requests()) > 0 {
+		t.Errorf("the admission was asked: %+v", asked)
+	}
+	for key, want := range map[string]string{
+		"k1": "k1", `"k2"`: "k2", " \tk3 ": "k3", "!~": "!~",
+		strings.Repeat("k", 255): strings.Repeat("k", 255), `"` + strings.Repeat("k", 255) + `"`: strings.Repeat("k", 255),
+		// One pair goes, and only a pair; nothing is unescaped: each text has one reading, and no two of them are one id by mistake.
+		`"`: `"`, `"k`: `"k`, `k"`: `k"`, `k"k`: `k"k`, `""k""`: `"k"`, `"k\"k"`: `k\"k`, `"""`: `"`, `'k'`: `'k'`, `"k";a=1`: `"k";a=1`,
+	} {
 		if got := g.do(orderOf(goodBody, "Idempotency-Key: "+key+"\r\n")); got.StatusCode != 201 {
 			t.Fatalf("key %s: %d %s", key, got.StatusCode, got.body)
 		}
 		asked := g.adm.asked()
 		if last := asked[len(asked)-1]; last.RequestID != want {
 			t.Errorf("key %s was understood as %q", key, last.RequestID)
+		}
+	}
+}
+
+// TestC044_KeysInBodies are read by the same rules, and agree with a header that has them with or without quotes.
+func TestC044_KeysInBodies(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), func(c *Config, _ *Parts) {
+		c.Routes[0].Admit.Request = []Place{Header("Idempotency-Key"), Body("key")}
+	})
+	for _, key := range []string{`""`, `"\"\""`, `"a b"`, `"a\u0001"`, `"a\n"`, `"\u00e9"`, `null`, `true`, `1.5`, `["k"]`, `"` + strings.Repeat("k", 10_000) + `"`} {
+		g.do(orderOf(`{"sku":"a","user":"u","key":`+key+`}`)).wants(t, 400, stock.CodeBadRequest)
+	}
+	for key, want := range map[string]string{`"k1"`: "k1", `"\"k1\""`: "k1", `17`: "17", `"\u006b1"`: "k1"} {
+		if got := g.do(orderOf(`{"sku":"a","user":"u","key":`+key+`}`, "Idempotency-Key: \""+want+"\"\r\n")); got.StatusCode != 201 {
+			t.Fatalf("key %s: %d %s", key, got.StatusCode, got.body)
+		}
+		asked := g.adm.asked()
+		if last := asked[len(asked)-1]; last.RequestID != want {
+			t.Errorf("key %s was understood as %q", key, last.RequestID)
+		}
+	}
+	g.do(orderOf(`{"sku":"a","user":"u","key":"k1"}`, "Idempotency-Key: k2\r\n")).wants(t, 400, stock.CodeBadRequest)
+}
+
+// TestC044_OtherSpellingSameWish: the order of keys and the spaces of a body make no difference to what is asked for.
+func TestC044_OtherSpellingSameWish(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr())
+	for _, body := range []string{goodBody, "{ \"user\": \"u1\",\n\"qty\":2, \"sku\":\"sku-1001\" }", `{"sku":"sku\u002d1001","qty":2,"user":"u1","note":1}`} {
+		if got := g.do(orderOf(body, "Idempotency-Key: k\r\n")); got.StatusCode != 201 {
+			t.Fatalf("%s: %d %s", body, got.StatusCode, got.body)
+		}
+	}
+	asked := g.adm.asked()
+	for _, w := range asked[1:] {
+		if w.RequestID != asked[0].RequestID || w.User != asked[0].User || stock.Fingerprint(w.Lines) != stock.Fingerprint(asked[0].Lines) {
+			t.Errorf("understood as %+v and %+v", asked[0], w)
 		}
 	}
 }

@@ -15,8 +15,13 @@ import (
 
 // serveGuarded is the way of an order: read it, pass the limits, take a slot, be admitted, be forwarded, be booked.
 func (e *exchange) serveGuarded() {
+	p := e.extract()
+	if e.mode() == Shadow {
+		e.serveShadow(p)
+		return
+	}
 	e.source = admission.SourceNone
-	if p := e.extract(); p != nil {
+	if p != nil {
 		e.refuse(p)
 		return
 	}
@@ -33,29 +38,36 @@ func (e *exchange) serveGuarded() {
 	case decision.Replay != nil:
 		replay(&e.ctx.Response, decision.Replay, decision.Resolved)
 	case decision.Refusal != nil:
-		e.refuse(ofRefusal(decision.Refusal))
+		e.refuse(e.ofRefusal(decision.Refusal))
 	default: // a decision without a decision proves nothing (I8)
 		e.refuse(&problem{code: stock.CodeInternal})
 	}
 }
 
-func (e *exchange) extract() (p *problem) {
+func (e *exchange) extract() *problem {
 	r := &e.reader
 	r.head, r.target, r.body = &e.head, e.target, e.ctx.Request.Body()
-	e.order, p = e.route.admit.extract(r)
-	return p
+	if len(r.body) > e.s.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
+		return e.s.bodyTooLarge(e.s.cfg.GuardedBodyBytes)
+	}
+	e.order.lines = e.line[:0:1] // one line needs no memory of its own
+	return e.route.admit.extract(r, &e.order)
 }
 
 // wanted puts the wish together. Admit copies what it keeps.
 func (e *exchange) wanted() *admission.Wish {
-	e.line[0] = stock.Line{SKU: e.order.sku, Qty: e.order.qty}
-	e.wish = admission.Wish{Route: e.route.name, Activity: e.order.activity, User: e.order.user, RequestID: e.order.request,
-		Lines: e.line[:], Hold: e.order.rule.Hold}
+	o := &e.order
+	e.wish = admission.Wish{Route: e.route.name, Activity: o.activity, User: o.user, RequestID: o.request, Lines: o.lines}
 	return &e.wish
 }
 
-func ofRefusal(r *admission.Refusal) *problem {
-	return &problem{code: r.Code, detail: r.Detail, limit: r.Limit, value: r.Value, retryAfter: r.RetryAfter}
+func (e *exchange) ofRefusal(r *admission.Refusal) *problem {
+	p := &problem{code: r.Code, detail: r.Detail, limit: r.Limit, value: r.Value, retryAfter: r.RetryAfter, sku: r.SKU, starts: r.Starts}
+	if p.retryAfter == 0 && !r.Starts.IsZero() {
+		// A start that is over by this clock but not yet by the database's is a moment away.
+		p.retryAfter = max(r.Starts.Sub(e.s.now()), time.Second)
+	}
+	return p
 }
 
 // forward sends the order once, books what became of it, and answers.
@@ -83,11 +95,11 @@ func (e *exchange) send(before time.Time) (sent bool, err error) {
 		scheme = "https"
 	}
 	out := outgoing{method: request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: request.Body(),
-		scheme: scheme, pass: e.pass, key: u.key, now: time.Now()}
+		scheme: scheme, pass: e.pass, key: u.key, now: e.s.now()}
 	var rest []byte
 	e.message, rest = out.append(e.message[:0])
 	e.ctx.Response.Header.DisableNormalizing() // the backend's names keep their case
-	e.asked = true                             // a panic from here on is an unknown outcome
+	e.sending = true                           // a panic from here on is an unknown outcome
 	m := message{head: e.message, rest: rest, headOnly: request.Header.IsHead(), before: before}
 	return u.exchange(&m, &e.ctx.Response)
 }

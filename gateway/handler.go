@@ -6,6 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -44,7 +45,7 @@ func (e *exchange) crashed(reason any) {
 		return
 	}
 	kind := admission.NeverSent
-	if e.asked {
+	if e.sending {
 		kind = admission.Unknown
 	}
 	e.book(admission.Outcome{Kind: kind, Reason: "panic"})
@@ -69,11 +70,14 @@ func (e *exchange) serve() {
 		return
 	}
 	e.findOrigin()
-	if e.route.guarded() {
+	switch {
+	case e.route.status != nil:
+		e.serveStatus()
+	case e.route.guarded():
 		e.serveGuarded()
-		return
+	default:
+		e.servePlain()
 	}
-	e.servePlain()
 }
 
 // findOrigin resolves the client, and tells of a proxy that nobody named.
@@ -87,15 +91,23 @@ func (e *exchange) findOrigin() {
 
 // enter passes the limits, or answers why not.
 func (e *exchange) enter() bool {
-	l := &e.limits
-	l.Ctx, l.Route, l.ClientIP, l.Now = e.ctx, e.route.name, e.origin.client, e.started
-	l.SKU, l.User, l.Qty, l.Keyed = e.order.sku, e.order.user, e.order.qty, e.order.request != ""
-	if r := e.s.limits.Enter(l); r != nil {
-		e.refuse(&problem{code: r.Code, limit: r.Limit, value: r.Value, retryAfter: r.RetryAfter, spread: true})
+	if r := e.s.limits.Enter(e.asked()); r != nil {
+		e.refuse(&problem{code: r.Code, limit: r.Limit, value: r.Value, sku: r.SKU, retryAfter: r.RetryAfter, spread: true})
 		return false
 	}
 	e.held.limits = true
 	return true
+}
+
+// asked is what limits and lanes are told of the request.
+func (e *exchange) asked() *filters.Request {
+	l, o := &e.limits, &e.order
+	l.Ctx, l.Route, l.ClientIP, l.Now = e.ctx, e.route.name, e.origin.client, e.started
+	l.User, l.Keyed = o.user, o.request != ""
+	if len(o.lines) > 0 {
+		l.SKU, l.Qty, l.More = o.lines[0].SKU, o.lines[0].Qty, o.lines[1:]
+	}
+	return l
 }
 
 // takeSlot takes the upstream's slot, or answers that there is none.

@@ -34,10 +34,34 @@ func TestMain(m *testing.M) {
 type fakeAdmission struct {
 	decide func(w *admission.Wish) admission.Decision
 	onBook func()
+	status func(w *admission.Wish) (*stock.Row, *admission.Refusal)
 
 	mu     sync.Mutex
 	wishes []admission.Wish
 	booked []admission.Outcome
+}
+
+func (f *fakeAdmission) Status(_ context.Context, w *admission.Wish) (*stock.Row, *admission.Refusal) {
+	return f.status(w)
+}
+
+// fixedRules are the same for every SKU: no activity covers one unless it is named here, and every SKU is enforced unless shadow says
+// otherwise.
+type fixedRules struct {
+	maxQty  int64
+	covered map[string]string            // activity → its only SKU
+	shadow  func(route, sku string) bool // nil: never
+}
+
+func (f fixedRules) Rule(sku, named string) (Rule, bool) {
+	return Rule{MaxQty: f.maxQty}, named != "" && f.covered[named] == sku
+}
+
+func (f fixedRules) Mode(route, sku string) Mode {
+	if f.shadow != nil && f.shadow(route, sku) {
+		return Shadow
+	}
+	return Enforce
 }
 
 func (f *fakeAdmission) Admit(_ context.Context, w *admission.Wish) admission.Decision {
@@ -127,7 +151,7 @@ func startGate(t *testing.T, addr string, change ...func(*Config, *Parts)) *gate
 		},
 	}
 	parts := Parts{Admission: g.adm, Log: zap.NewNop(), Registry: g.reg,
-		Rules: func(string) Rule { return Rule{MaxQty: 100, Hold: time.Minute} }}
+		Rules: fixedRules{maxQty: 100}}
 	for _, c := range change {
 		c(&cfg, &parts)
 	}

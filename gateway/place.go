@@ -15,18 +15,22 @@ const (
 	PlaceQuery                       // query parameter Name
 	PlacePath                        // segment Index of the path, from 1
 	PlaceForm                        // field Name of an application/x-www-form-urlencoded body
+	PlaceLine                        // inside a line of a cart: Path of keys and indices
 )
 
 // Place is one place of a request to take a field from.
 type Place struct {
 	Kind  PlaceKind
 	Name  string   // PlaceHeader, PlaceQuery, PlaceForm
-	Path  []string // PlaceBody; a key that is a number is also an index
+	Path  []string // PlaceBody, PlaceLine; a key that is a number is also an index
 	Index int      // PlacePath
 }
 
 // Body is a place in the JSON body, by dot path.
 func Body(path string) Place { return Place{Kind: PlaceBody, Path: strings.Split(path, ".")} }
+
+// InLine is a place inside a line of a cart, by dot path.
+func InLine(path string) Place { return Place{Kind: PlaceLine, Path: strings.Split(path, ".")} }
 
 // Header is a header field.
 func Header(name string) Place { return Place{Kind: PlaceHeader, Name: name} }
@@ -40,7 +44,7 @@ func Segment(n int) Place { return Place{Kind: PlacePath, Index: n} }
 // Form is a field of an application/x-www-form-urlencoded body.
 func Form(name string) Place { return Place{Kind: PlaceForm, Name: name} }
 
-// String writes the place as the configuration does, e.g. body.items.0.sku.
+// String writes the place as the configuration does, e.g. body.items.0.sku, or sku inside a line.
 func (p Place) String() string {
 	switch p.Kind {
 	case PlaceBody:
@@ -53,6 +57,8 @@ func (p Place) String() string {
 		return "path." + strconv.Itoa(p.Index)
 	case PlaceForm:
 		return "form." + p.Name
+	case PlaceLine:
+		return strings.Join(p.Path, ".")
 	}
 	return "none"
 }

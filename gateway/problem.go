@@ -28,9 +28,11 @@ type problem struct {
 	// retryAfter is used where the code's row says that retrying makes sense; 0: the row's own wait. spread: jitter is in it already.
 	retryAfter     time.Duration
 	spread         bool
-	upstreamStatus int    // OUTCOME_UNKNOWN: the status the backend gave, 0 = none
-	allow          string // METHOD_NOT_ALLOWED
-	hangUp         bool   // the connection cannot be used further: its framing is in doubt
+	sku            string    // line of an order that decided
+	starts         time.Time // NOT_STARTED: the start; zero: not known
+	upstreamStatus int       // OUTCOME_UNKNOWN: the status the backend gave, 0 = none
+	allow          string    // METHOD_NOT_ALLOWED
+	hangUp         bool      // the connection cannot be used further: its framing is in doubt
 }
 
 func badRequest(field, detail string) *problem {
@@ -118,7 +120,7 @@ func answerFor(code stock.Code) *answer {
 
 // bare reports whether the prepared body says all there is.
 func (p *problem) bare() bool {
-	return p.detail == "" && p.field == "" && p.limit == "" && p.value == "" && p.upstreamStatus == 0
+	return p.detail == "" && p.field == "" && p.limit == "" && p.value == "" && p.sku == "" && p.starts.IsZero() && p.upstreamStatus == 0
 }
 
 // write fills the response. What was in it is gone.
@@ -177,6 +179,10 @@ func appendProblem(b []byte, a *answer, p *problem) []byte {
 	b = appendMember(b, "field", p.field)
 	b = appendMember(b, "limit", p.limit)
 	b = appendMember(b, "value", p.value)
+	b = appendMember(b, "sku", p.sku)
+	if !p.starts.IsZero() {
+		b = appendMember(b, "starts", p.starts.UTC().Format(time.RFC3339))
+	}
 	if p.upstreamStatus != 0 {
 		b = strconv.AppendInt(append(b, `,"upstream_status":`...), int64(p.upstreamStatus), 10)
 	}

@@ -15,6 +15,8 @@ type reader struct {
 
 	parser fastjson.Parser
 	json   *fastjson.Value // nil: no JSON body
+	line   *fastjson.Value // of a cart, that is being read
+	way    []string        // to it, in the JSON body
 	form   []byte          // nil: no form
 	room   []byte          // texts that had to be made
 }
@@ -42,7 +44,7 @@ func (v value) name() bool {
 
 // reset drops what the last request left; nothing of its body stays reachable.
 func (r *reader) reset() {
-	r.head, r.target, r.body, r.json, r.form = nil, target{}, nil, nil, nil
+	r.head, r.target, r.body, r.json, r.line, r.form = nil, target{}, nil, nil, nil, nil
 	r.room = r.room[:0]
 }
 
@@ -60,19 +62,27 @@ func (r *reader) read(w *wanted) (text []byte, found bool, p *problem) {
 		}
 		checked, allowed := w.check(v)
 		if checked == nil {
-			return nil, false, wrongValue(w.name, place, v, allowed)
+			return nil, false, wrongValue(w.name, r.where(place), v, allowed)
 		}
 		if first != nil && !bytes.Equal(text, checked) {
-			return nil, false, badRequest(w.name, w.name+" is "+shown(text)+" in "+first.String()+" and "+shown(checked)+" in "+
-				place.String()+", they must agree")
+			return nil, false, badRequest(w.name, w.name+" is "+shown(text)+" in "+r.where(first)+" and "+shown(checked)+" in "+
+				r.where(place)+", they must agree")
 		}
 		text, first = checked, place
 	}
 	return text, first != nil, nil
 }
 
-func wrongValue(name string, place *Place, v value, allowed string) *problem {
-	detail := name + " (" + place.String() + ") is "
+// where names a place for an answer; one inside a line by its way from the body.
+func (r *reader) where(p *Place) string {
+	if p.Kind == PlaceLine {
+		return spot{r.way, p.Path}.String()
+	}
+	return p.String()
+}
+
+func wrongValue(name, where string, v value, allowed string) *problem {
+	detail := name + " (" + where + ") is "
 	if v.json && v.kind != valueText {
 		detail += shownToken(v.text)
 	} else {
@@ -95,7 +105,9 @@ func shownToken(text []byte) string {
 func (r *reader) look(p *Place) (v value, found bool, prob *problem) {
 	switch p.Kind {
 	case PlaceBody:
-		return r.lookJSON(p.Path)
+		return r.lookJSON(r.json, spot{path: p.Path})
+	case PlaceLine:
+		return r.lookJSON(r.line, spot{r.way, p.Path})
 	case PlaceHeader:
 		text, found, again := r.head.find(p.Name)
 		if again {
@@ -138,27 +150,44 @@ func (r *reader) decoded(s []byte) []byte {
 	return r.room[start:]
 }
 
-// lookJSON walks to a place of the JSON body.
-func (r *reader) lookJSON(path []string) (value, bool, *problem) {
-	v := r.json
+// spot is a point of the JSON body: way leads to where its path begins.
+type spot struct{ way, path []string }
+
+// String writes the spot as the configuration does, e.g. body.items.0.sku.
+func (s spot) String() string {
+	return Place{Kind: PlaceBody, Path: append(s.way[:len(s.way):len(s.way)], s.path...)}.String()
+}
+
+// lookJSON walks to a place of the JSON body from where its path begins.
+func (r *reader) lookJSON(from *fastjson.Value, s spot) (value, bool, *problem) {
+	v, p := walk(from, s)
 	if v == nil {
-		return value{}, false, nil
-	}
-	for i, key := range path {
-		next, p := step(v, key, path[:i])
-		if next == nil {
-			return value{}, false, p
-		}
-		v = next
+		return value{}, false, p
 	}
 	return r.jsonValue(v), true, nil
 }
 
-// step goes into an object or array. nil without a problem: the key is absent.
-func step(v *fastjson.Value, key string, way []string) (*fastjson.Value, *problem) {
+// walk follows a path. nil without a problem: it is absent.
+func walk(v *fastjson.Value, s spot) (*fastjson.Value, *problem) {
+	if v == nil {
+		return nil, nil
+	}
+	for i := range s.path {
+		next, p := step(v, spot{s.way, s.path[:i+1]})
+		if next == nil {
+			return nil, p
+		}
+		v = next
+	}
+	return v, nil
+}
+
+// step goes into an object or array by the last key of a spot's path. nil without a problem: the key is absent.
+func step(v *fastjson.Value, s spot) (*fastjson.Value, *problem) {
+	key := s.path[len(s.path)-1]
 	switch v.Type() {
 	case fastjson.TypeObject:
-		return member(v.GetObject(), key, way)
+		return member(v.GetObject(), key, s)
 	case fastjson.TypeArray:
 		n, err := strconv.Atoi(key)
 		if items := v.GetArray(); err == nil && n >= 0 && n < len(items) {
@@ -166,19 +195,18 @@ func step(v *fastjson.Value, key string, way []string) (*fastjson.Value, *proble
 		}
 		return nil, nil
 	}
-	return nil, badRequest(Place{Kind: PlaceBody, Path: append(way[:len(way):len(way)], key)}.String(),
-		"the body has "+v.Type().String()+" where an object with "+strconv.Quote(key)+" is expected")
+	return nil, badRequest(s.String(), "the body has "+v.Type().String()+" where an object with "+strconv.Quote(key)+" is expected")
 }
 
 // member finds a key. Two of the same name, or one that differs in case only, are read differently by different backends (Go's
 // encoding/json takes the last one, in any case).
-func member(o *fastjson.Object, key string, way []string) (found *fastjson.Value, p *problem) {
+func member(o *fastjson.Object, key string, s spot) (found *fastjson.Value, p *problem) {
 	o.Visit(func(name []byte, v *fastjson.Value) {
 		switch {
 		case string(name) == key && found == nil:
 			found = v
 		case bytes.EqualFold(name, []byte(key)):
-			where := Place{Kind: PlaceBody, Path: append(way[:len(way):len(way)], key)}.String()
+			where := s.String()
 			p = badRequest(where, where+" is there twice, or in another case: "+shown(name))
 		}
 	})

@@ -17,11 +17,18 @@ type route struct {
 	methods  []string // none: all
 	upstream *upstream
 	admit    *extractor // nil: not guarded
+	status   *extractor // not nil: a buyer's page asks here; never forwarded
 	confirm  bool
 	metrics  *routeMetrics
 }
 
 func (r *route) guarded() bool { return r.admit != nil }
+
+// bound reports whether the path is ours: it has one spelling, and other methods on it go nowhere.
+func (r *route) bound() bool { return r.admit != nil || r.status != nil }
+
+// open reports whether a guarded route enforces nothing now: then it gets in nobody's way.
+func (r *route) open() bool { return r.guarded() && r.admit.rules.Mode(r.name, "") == Shadow }
 
 // takes reports whether the route is for the method.
 func (r *route) takes(method []byte) bool {
@@ -47,21 +54,27 @@ type table struct{ routes []*route }
 //     the rest of the shop and must not open a side door to the orders.
 //
 // A plain route before the guarded one takes only what is no order in any reading: not /static/..;/orders under /static/*.
+//
+// A route that is wholly in shadow takes its own requests and binds no other: what it does not know goes where it went without it.
 func (t *table) match(method []byte, path, normal, folded []byte) (*route, *problem) {
 	if g := t.twisted(path); g != nil {
 		return nil, otherSpelling(g, path)
 	}
 	blocked := false
 	for _, r := range t.routes {
-		if r.guarded() {
+		if r.bound() {
 			if !r.pattern.matchesFolded(folded) {
 				continue
 			}
-			if !r.pattern.spells(path) {
-				return nil, otherSpelling(r, path)
-			}
-			if r.takes(method) {
+			spelled := r.pattern.spells(path)
+			if spelled && r.takes(method) {
 				return r, nil
+			}
+			if r.open() {
+				continue
+			}
+			if !spelled {
+				return nil, otherSpelling(r, path)
 			}
 			blocked = true
 			continue
@@ -89,7 +102,7 @@ func (t *table) twisted(path []byte) *route {
 		return nil
 	}
 	for _, r := range t.routes {
-		if r.guarded() && r.pattern.within(segments) {
+		if r.guarded() && r.pattern.within(segments) && !r.open() {
 			return r
 		}
 	}
@@ -99,7 +112,7 @@ func (t *table) twisted(path []byte) *route {
 // disguised is the guarded route for which some backend could take a path that seems to be a plain route's; nil: there is none.
 func (t *table) disguised(plain *route, method, folded []byte) *route {
 	for _, g := range t.routes {
-		if g.guarded() && g.pattern.matchesFolded(folded) && (g.takes(method) || !plain.pattern.matchesFolded(folded)) {
+		if g.guarded() && g.pattern.matchesFolded(folded) && (g.takes(method) || !plain.pattern.matchesFolded(folded)) && !g.open() {
 			return g
 		}
 	}
@@ -114,7 +127,7 @@ func otherSpelling(r *route, path []byte) *problem {
 func (t *table) allowed(normal, folded []byte) string {
 	var methods []string
 	for _, r := range t.routes {
-		if r.guarded() && r.pattern.matchesFolded(folded) || !r.guarded() && r.pattern.matchesNormal(normal) {
+		if r.bound() && r.pattern.matchesFolded(folded) || !r.bound() && r.pattern.matchesNormal(normal) {
 			methods = append(methods, r.methods...)
 		}
 	}
@@ -132,8 +145,23 @@ func (t *table) checkShadows() error {
 			continue
 		}
 		for _, earlier := range t.routes[:i] {
-			if !earlier.guarded() && earlier.covers(guarded) {
+			if !earlier.bound() && earlier.covers(guarded) {
 				return fmt.Errorf("routes.%s can be walked around: %w: routes.%s", guarded.name, errShadowed, earlier.name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkStatus refuses a status path that orders are taken at, or that is there twice.
+func (t *table) checkStatus() error {
+	for i, s := range t.routes {
+		if s.status == nil {
+			continue
+		}
+		for j, r := range t.routes {
+			if i != j && r.bound() && r.takes([]byte("GET")) && r.pattern.matchesFolded(s.pattern.folded) {
+				return fmt.Errorf("routes.%s.admit.status is %q, which is a path of routes.%s", s.name, s.pattern.text, r.name)
 			}
 		}
 	}

@@ -27,6 +27,8 @@ type Admission interface {
 	Book(ctx context.Context, p *admission.Pass, o admission.Outcome)
 	// BookBehind is Book without the wait.
 	BookBehind(p *admission.Pass, o admission.Outcome)
+	// Status tells what is known of the reservation that the wish names, without lines; nil, nil: there is none.
+	Status(ctx context.Context, w *admission.Wish) (*stock.Row, *admission.Refusal)
 }
 
 var _ Admission = (*admission.Admitter)(nil)
@@ -44,9 +46,16 @@ type Parts struct {
 	Limits *filters.Chain
 	// QuotaStyle is how rate limits are told to clients.
 	QuotaStyle filters.HeaderStyle
-	// Rules gives what applies to a SKU; it must be fast and must not block. nil: no bounds.
-	Rules func(sku string) Rule
-	Log   *zap.Logger
+	// Rules gives what applies to a SKU. nil: no bounds, no activities, all is enforced.
+	Rules Rules
+	// Shadow counts decisions about orders in shadow; nil: they are not counted.
+	Shadow Shadows
+	// ShadowLimits are asked about orders in shadow, which never pass Limits. They must not wait, so lanes do not belong there, and they
+	// must not share anything with Limits. nil: no limits.
+	ShadowLimits *filters.Chain
+	// Now is the clock of signatures and of the wait for a start; it may be corrected by the database's. nil: time.Now.
+	Now func() time.Time
+	Log *zap.Logger
 	// Registry takes the collectors.
 	Registry prometheus.Registerer
 }
@@ -57,9 +66,13 @@ type Server struct {
 	admission  Admission
 	limits     limiter
 	quotaStyle filters.HeaderStyle
-	log        *zap.Logger
-	metrics    *metrics
-	unrouted   *routeMetrics
+	now        func() time.Time
+
+	shadows      Shadows // nil: not counted
+	shadowLimits limiter // nil: none
+	log          *zap.Logger
+	metrics      *metrics
+	unrouted     *routeMetrics
 
 	table     table
 	upstreams []*upstream
@@ -87,11 +100,17 @@ func New(cfg Config, parts Parts) (*Server, error) {
 		return nil, fmt.Errorf("gateway metrics: %w", err)
 	}
 	s := &Server{cfg: cfg, admission: parts.Admission, quotaStyle: parts.QuotaStyle, log: parts.Log, metrics: m,
-		limits: filters.NewChain(), unrouted: m.route("none"), proxies: proxies{trusted: cfg.TrustedProxies},
+		limits: filters.NewChain(), shadows: parts.Shadow, unrouted: m.route("none"), proxies: proxies{trusted: cfg.TrustedProxies},
 		keeper:    keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders},
 		untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
 	if parts.Limits != nil {
 		s.limits = parts.Limits
+	}
+	if parts.ShadowLimits != nil {
+		s.shadowLimits = parts.ShadowLimits
+	}
+	if s.now = parts.Now; s.now == nil {
+		s.now = time.Now
 	}
 	s.exchanges.New = func() any { return &exchange{} }
 	if err := s.addRoutes(parts.Rules); err != nil {
@@ -101,9 +120,9 @@ func New(cfg Config, parts Parts) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) addRoutes(rules func(string) Rule) error {
+func (s *Server) addRoutes(rules Rules) error {
 	if rules == nil {
-		rules = wildRule
+		rules = wildRules{}
 	}
 	byName := map[string]*upstream{}
 	for _, c := range s.cfg.Upstreams {
@@ -114,18 +133,29 @@ func (s *Server) addRoutes(rules func(string) Rule) error {
 		byName[c.Name] = u
 		s.upstreams = append(s.upstreams, u)
 	}
+	s.addStatusRoutes()
 	for _, c := range s.cfg.Routes {
 		r := &route{name: c.Name, pattern: newPattern(c.Path), methods: c.Methods, upstream: byName[c.Upstream],
 			metrics: s.metrics.route(c.Name)}
 		if c.Admit != nil {
-			r.admit, r.confirm = newExtractor(c.Admit, rules), c.Admit.ConfirmOnSuccess
+			r.admit, r.confirm = newExtractor(c.Admit, rules, s.cfg.CartLines), c.Admit.ConfirmOnSuccess
 			if len(r.methods) == 0 {
 				r.methods = []string{fasthttp.MethodPost}
 			}
 		}
 		s.table.routes = append(s.table.routes, r)
 	}
-	return s.table.checkShadows()
+	return errors.Join(s.table.checkShadows(), s.table.checkStatus())
+}
+
+// addStatusRoutes puts the status paths before all routes: they are single paths, and GET alone.
+func (s *Server) addStatusRoutes() {
+	for _, c := range s.cfg.Routes {
+		if c.Admit != nil && c.Admit.Status != "" {
+			s.table.routes = append(s.table.routes, &route{name: c.Name, pattern: newPattern(c.Admit.Status),
+				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit), metrics: s.metrics.route(c.Name + "/status")})
+		}
+	}
 }
 
 func (s *Server) newHTTP() *fasthttp.Server {
@@ -237,8 +267,11 @@ func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
 
 // bodyBytes is the longest body on a route; nil: unknown route.
 func (s *Server) bodyBytes(r *route) int {
-	if r == nil || r.guarded() {
+	switch {
+	case r == nil || r.bound() && !r.open():
 		return s.cfg.GuardedBodyBytes
+	case r.guarded():
+		return max(s.cfg.GuardedBodyBytes, s.cfg.PlainBodyBytes)
 	}
 	return s.cfg.PlainBodyBytes
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,10 +79,11 @@ func FuzzAcceptedOrdersHaveOneReading(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	x := newExtractor(&Admit{SKU: []Place{Body("sku")}, Qty: []Place{Body("qty")}, User: []Place{Body("user")}},
-		func(string) Rule { return Rule{MaxQty: stock.MaxQuantity} })
+		wildRules{}, CartLinesDefault)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := &reader{head: &head{}, body: body}
-		o, p := x.extract(r)
+		var o order
+		p := x.extract(r, &o)
 		if p != nil {
 			var resp fasthttp.Response
 			p.write(&resp, true)
@@ -107,8 +109,43 @@ func FuzzAcceptedOrdersHaveOneReading(f *testing.F) {
 		if read.Qty != nil {
 			qty = *read.Qty
 		}
-		if read.SKU != o.sku || qty != o.qty || fmt.Sprint(read.User) != o.user {
-			t.Fatalf("%q: we read %q %d %q, encoding/json %q %d %v", body, o.sku, o.qty, o.user, read.SKU, qty, read.User)
+		if read.SKU != o.lines[0].SKU || qty != o.lines[0].Qty || fmt.Sprint(read.User) != o.user {
+			t.Fatalf("%q: we read %+v %q, encoding/json %q %d %v", body, o.lines, o.user, read.SKU, qty, read.User)
+		}
+	})
+}
+
+// FuzzAcceptedCartsHaveOneReading: the same for the lines of carts, added up.
+func FuzzAcceptedCartsHaveOneReading(f *testing.F) {
+	for _, seed := range []string{`{"items":[{"sku":"a","n":2},{"sku":"b"},{"sku":"a","n":1}]}`, `{"items":[{"sku":"a","Sku":"b"}]}`,
+		`{"items":[{"sku":"a","n":1e0}]}`, `{"items":[],"Items":[{"sku":"a"}]}`, `{"items":[{"sku":"a"},7]}`, `{"items":[[{"sku":"a"}]]}`,
+		`{"items":[{"sku":"a","n":9007199254740992},{"sku":"a","n":9007199254740992}]}`, `{"items":{"0":{"sku":"a"}}}`} {
+		f.Add([]byte(seed))
+	}
+	x := newExtractor(&Admit{Lines: Body("items"), SKU: []Place{InLine("sku")}, Qty: []Place{InLine("n")}}, wildRules{}, CartLinesDefault)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var o order
+		if x.extract(&reader{head: &head{}, body: body}, &o) != nil {
+			return
+		}
+		var read struct {
+			Items []struct {
+				SKU string `json:"sku"`
+				N   *int64 `json:"n"`
+			} `json:"items"`
+		}
+		if err := json.Unmarshal(body, &read); err != nil {
+			t.Fatalf("accepted %q, encoding/json says %v", body, err)
+		}
+		lines := make([]stock.Line, len(read.Items))
+		for i, item := range read.Items {
+			lines[i] = stock.Line{SKU: item.SKU, Qty: 1}
+			if item.N != nil {
+				lines[i].Qty = *item.N
+			}
+		}
+		if want, err := stock.MergeLines(lines); err != nil || !slices.Equal(want, o.lines) {
+			t.Fatalf("%q: we read %+v, encoding/json %+v, %v", body, o.lines, want, err)
 		}
 	})
 }

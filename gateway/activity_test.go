@@ -1,0 +1,74 @@
+package gateway
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// TestNamedActivity: it must be one that sells every SKU of the order, and it goes into the wish as it was named.
+func TestNamedActivity(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	rules := func(_ *Config, p *Parts) { p.Rules = fixedRules{maxQty: 100, covered: map[string]string{"11.11": "a"}} }
+	single := startGate(t, b.addr(), rules, func(c *Config, _ *Parts) { c.Routes[0].Admit.Activity = []Place{Body("activity")} })
+	cart := startGate(t, b.addr(), rules, carts, func(c *Config, _ *Parts) { c.Routes[0].Admit.Activity = []Place{Body("activity")} })
+	bad := func(g *gate, body, sku string) {
+		t.Helper()
+		got := g.do(orderOf(body))
+		got.wants(t, 400, stock.CodeBadRequest)
+		if !strings.Contains(got.body, `"field":"activity"`) || sku != "" && !strings.Contains(got.body, `"sku":"`+sku+`"`) {
+			t.Errorf("%s: the answer is %s", body, got.body)
+		}
+	}
+	good := func(g *gate, body, activity string) {
+		t.Helper()
+		if got := g.do(orderOf(body)); got.StatusCode != 201 {
+			t.Fatalf("%s: %d %s", body, got.StatusCode, got.body)
+		}
+		asked := g.adm.asked()
+		if got := asked[len(asked)-1].Activity; got != activity {
+			t.Errorf("%s names %q, want %q", body, got, activity)
+		}
+	}
+	good(single, `{"sku":"a","user":"u","activity":"11.11"}`, "11.11")
+	good(single, `{"sku":"b","user":"u"}`, "")
+	bad(single, `{"sku":"b","user":"u","activity":"11.11"}`, "b")
+	bad(single, `{"sku":"a","user":"u","activity":"12.12"}`, "a")
+	bad(single, `{"sku":"a","user":"u","activity":""}`, "")
+	bad(single, `{"sku":"a","user":"u","activity":7}`, "")
+	good(cart, `{"user":"u","activity":"11.11","cart":{"items":[{"sku":"a"}]}}`, "11.11")
+	bad(cart, `{"user":"u","activity":"11.11","cart":{"items":[{"sku":"a"},{"sku":"b"}]}}`, "b")
+}
+
+// TestWindows: before its start a sale says when that is, after its end nothing.
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	now := time.Date(2026, 11, 10, 15, 0, 0, 500_000_000, time.UTC)
+	g := startGate(t, b.addr(), func(_ *Config, p *Parts) { p.Now = func() time.Time { return now } })
+	refusal := &admission.Refusal{}
+	g.adm.decide = func(*admission.Wish) admission.Decision {
+		return admission.Decision{Source: admission.SourceNone, Refusal: refusal}
+	}
+	f := func(status int, code stock.Code, after, says string) {
+		t.Helper()
+		refusal.Code = code
+		got := g.do(orderOf(goodBody))
+		got.wants(t, status, code)
+		if got.Header.Get("Retry-After") != after || strings.Contains(got.body, "starts") != (says != "") || !strings.Contains(got.body, says) {
+			t.Errorf("Retry-After is %q, body %s", got.Header.Get("Retry-After"), got.body)
+		}
+	}
+	refusal.Starts = time.Date(2026, 11, 11, 0, 0, 0, 0, time.FixedZone("CST", 8*3600)) // 16:00 UTC
+	f(403, stock.CodeNotStarted, "3600", `"starts":"2026-11-10T16:00:00Z"`)
+	refusal.Starts = now.Add(-time.Second)
+	f(403, stock.CodeNotStarted, "1", `"starts":"2026-11-10T14:59:59Z"`)
+	refusal.Starts = time.Time{}
+	f(403, stock.CodeNotStarted, "", "")
+	f(403, stock.CodeEnded, "", "")
+	f(409, stock.CodeReleased, "", "")
+}
