@@ -72,3 +72,27 @@ func TestWindows(t *testing.T) {
 	f(403, stock.CodeEnded, "", "")
 	f(409, stock.CodeReleased, "", "")
 }
+
+// TestAnswersOfKnownOrders: an order that is known to exist is told as resolved, one that was released as RELEASED, both with their id.
+func TestAnswersOfKnownOrders(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr())
+	f := func(d admission.Decision, status int, replayed, says string) {
+		t.Helper()
+		d.Reservation, d.Source = testID, admission.SourceDatabase
+		g.adm.decide = func(*admission.Wish) admission.Decision { return d }
+		got := g.do(orderOf(goodBody))
+		if got.StatusCode != status || got.Header.Get("Stockgate-Replayed") != replayed || !strings.Contains(got.body, says) ||
+			got.Header.Get("Stockgate-Reservation") != testID.String() || got.Header.Get("Stockgate-Source") != "database" {
+			t.Errorf("answer is %d %v %s", got.StatusCode, got.Header, got.body)
+		}
+	}
+	answer := &stock.Answer{Status: 200, Headers: []stock.Header{{Name: "Content-Type", Value: "application/json"}}, Body: []byte(`{"state":"held"}`)}
+	f(admission.Decision{Replay: answer, Resolved: true}, 200, "resolved", `{"state":"held"}`)
+	f(admission.Decision{Replay: answer}, 200, "stored", `{"state":"held"}`)
+	f(admission.Decision{Refusal: &admission.Refusal{Code: stock.CodeReleased}}, 409, "", `"code":"RELEASED"`)
+	if len(b.requests()) > 0 {
+		t.Error("the backend was asked")
+	}
+}
