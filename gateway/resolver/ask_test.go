@@ -118,7 +118,7 @@ func TestFailuresAreNoAnswers(t *testing.T) {
 	redirected := atomic.Bool{}
 	f := func(what string, want result, h http.HandlerFunc) {
 		t.Helper()
-		w := newWorld(t, knows404(h), func(_ *world, cfg *Config, _ *Parts) { cfg.Upstreams[0].Timeout = 500 * time.Millisecond })
+		w := newWorld(t, knows404(h))
 		got := w.upstreams["orders"].ask(context.Background(), someID, false)
 		if got.result != want {
 			t.Errorf("%s: %s (%s), want %s", what, got.result, got.detail, want)
@@ -134,7 +134,7 @@ func TestFailuresAreNoAnswers(t *testing.T) {
 		redirected.Store(r.URL.RawQuery == "again" || redirected.Load())
 		http.Redirect(w, r, r.URL.Path+"?again", http.StatusFound)
 	})
-	f("silence", resultTimeout, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	f("silence for 3 s", resultTimeout, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	f("half a reply", resultUnreachable, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		fmt.Fprint(w, `{"state":"paid"}`)

@@ -5,12 +5,10 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// Reasons written to row and ledger.
+// Reasons written to row and ledger, beside those of stock that rules depend on.
 const (
-	reasonResolved  = "resolved"
-	reasonCancelled = "cancelled"
-	reasonExpired   = "expired"
-	reasonNoOrder   = "no_order"
+	reasonResolved = "resolved"
+	reasonNoOrder  = "no_order"
 )
 
 // ending is what an answer makes of a row; the zero one is nothing.
@@ -28,7 +26,7 @@ func endingOf(row *stock.DueRow, state admission.BackendState, soldIfOpen, final
 	case admission.Open:
 		return endingOfOpen(row, soldIfOpen)
 	case admission.Cancelled:
-		return ending{expire(row, stock.OutcomeAccepted, reasonCancelled), endedCancelled}
+		return ending{expire(row, stock.OutcomeAccepted, stock.ReasonCancelled), endedCancelled}
 	}
 	if !final {
 		return ending{}
@@ -54,7 +52,7 @@ func endingOfOpen(row *stock.DueRow, sold bool) ending {
 	case row.Now.Before(row.ExpiresAt):
 		return ending{} // extended meanwhile
 	}
-	return ending{expire(row, stock.OutcomeAccepted, reasonExpired), endedExpired}
+	return ending{expire(row, stock.OutcomeAccepted, stock.ReasonExpired), endedExpired}
 }
 
 func confirm(row *stock.DueRow) *stock.Op {

@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -111,9 +113,8 @@ func TestEachReservationHasItsOwnGrowingWait(t *testing.T) {
 	bad := w.rows.accepted()
 	w.clock.add(hold)
 	w.handler = onlyFor(bad, 500, w.orders)
-	asked := func() []time.Duration {
-		var at []time.Duration
-		for since := time.Duration(0); since < 20*time.Minute; since += time.Second {
+	asked := func() (at []int) {
+		for since := range 20 * 60 {
 			before := w.questions(bad)
 			w.mustPass()
 			if w.questions(bad) > before {
@@ -123,12 +124,9 @@ func TestEachReservationHasItsOwnGrowingWait(t *testing.T) {
 		}
 		return at
 	}
-	want := []time.Duration{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111}
-	for i := range want {
-		want[i] *= time.Second
-	}
+	want := []int{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 811, 1111}
 	if got := asked(); !slices.Equal(got, want) {
-		t.Errorf("asked after %v\nwant %v", got, want)
+		t.Errorf("asked after %v s\nwant %v s", got, want)
 	}
 }
 
@@ -164,9 +162,7 @@ func TestAPoisonRowHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	f := func(what string, spoil func(w *world, bad stock.ID)) {
 		t.Helper()
-		w := newWorld(t, func(_ *world, cfg *Config, _ *Parts) {
-			cfg.Batch, cfg.Asks, cfg.Upstreams[0].Timeout = 3, 4, 300*time.Millisecond
-		})
+		w := newWorld(t, func(_ *world, cfg *Config, _ *Parts) { cfg.Batch, cfg.Asks = 3, 4 })
 		bad := w.rows.add(nil)
 		w.order(bad)
 		var good []stock.ID
@@ -186,7 +182,7 @@ func TestAPoisonRowHoldsUpNoOther(t *testing.T) {
 		}
 	}
 	f("its question fails", func(w *world, bad stock.ID) { w.handler = onlyFor(bad, 500, w.orders) })
-	f("its question hangs", func(w *world, bad stock.ID) {
+	f("its question hangs for 3 s", func(w *world, bad stock.ID) {
 		w.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Stockgate-Reservation") == bad.String() {
 				<-r.Context().Done()
@@ -225,12 +221,13 @@ func TestAFailedChangeFailsThePassAndIsDoneLater(t *testing.T) {
 
 func TestUpstreamsHaveJobsOfTheirOwn(t *testing.T) {
 	t.Parallel()
+	g := newGate()
 	w := newWorld(t, func(w *world, cfg *Config, _ *Parts) {
 		cfg.Upstreams[1].URL, cfg.Upstreams[1].Resolve = w.url, "/slow/{reservation}"
-		cfg.Upstreams[1].Timeout = 300 * time.Millisecond
 		w.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(r.URL.Path, "/slow/") {
-				<-r.Context().Done()
+				g.pass()
+				http.NotFound(rw, r)
 				return
 			}
 			w.orders.ServeHTTP(rw, r)
@@ -239,9 +236,16 @@ func TestUpstreamsHaveJobsOfTheirOwn(t *testing.T) {
 	slow := w.rows.add(func(r *stock.DueRow) { r.Route = "other" })
 	id := w.rows.add(nil)
 	w.order(id)
+	slowly := make(chan error, 1)
+	go func() { slowly <- w.jobs[1].pass(context.Background()) }()
+	<-g.reached
 	w.mustPass()
 	w.want(id, stock.StateHeld, stock.OutcomeAccepted, "resolved")
 	w.want(slow, stock.StateHeld, stock.OutcomeUnknown, "timeout")
+	close(g.open)
+	if err := <-slowly; err != nil {
+		t.Error(err)
+	}
 	var names []string
 	for _, l := range w.Loops() {
 		names = append(names, l.Name())
@@ -329,6 +333,93 @@ func TestWhatWasDoneIsPublished(t *testing.T) {
 	if w.metric("resolve_ended_total", "confirmed", "orders") != 1 {
 		t.Error("it was not counted")
 	}
+}
+
+// A new lease holder does not know how often a stuck reservation was asked about; it goes to the slowest pace at once.
+func TestWhatIsStuckIsAskedAboutAtTheSlowestPace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.rows.accepted()
+	w.mustPass()
+	w.orders.AlwaysAsked(orderservice.Fault{Status: 500})
+	w.clock.add(HoldMaxDefault - ProbeEveryDefault + time.Second)
+	w.upstreams["orders"].trust.judge(trusted, "") // the probe is not what this is about
+	w.clock.add(ProbeEveryDefault - time.Second)
+	var at []int
+	for since := range 600 {
+		w.upstreams["orders"].trust.judge(trusted, "")
+		before := w.questions(id)
+		w.mustPass()
+		if w.questions(id) > before {
+			at = append(at, since)
+		}
+		w.clock.add(time.Second)
+	}
+	if !slices.Equal(at, []int{0, 1, 301}) {
+		t.Errorf("asked after %v s", at)
+	}
+}
+
+func TestWhatHasEndedOtherwiseIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.rows.add(nil)
+	w.mustPass()
+	if n := len(w.jobs[0].turns.ids); n != 1 {
+		t.Fatalf("%d are remembered, want 1", n)
+	}
+	w.rows.change(id, func(r *heldRow) { r.state = stock.StateReleased })
+	w.mustPass()
+	if n := len(w.jobs[0].turns.ids); n != 0 {
+		t.Errorf("%d are remembered, want none", n)
+	}
+}
+
+// Failures that come home after the rest has begun do not make it longer.
+func TestLateFailuresDoNotLengthenARest(t *testing.T) {
+	t.Parallel()
+	clock := newClock()
+	c := circuit{now: clock.Now, jitter: func(d time.Duration) time.Duration { return d }}
+	for range 4 * failuresMax {
+		c.failed()
+	}
+	clock.add(restMin)
+	if !c.allow() || c.allow() || !c.resting() {
+		t.Fatal("after its rest it is tried by one question")
+	}
+	if rests := c.failed(); rests || c.allow() {
+		t.Error("the failed trial did not make it rest")
+	}
+	clock.add(2 * restMin)
+	if !c.allow() || !c.good() || c.resting() || !c.allow() || !c.allow() {
+		t.Error("a good trial did not end the rest")
+	}
+}
+
+func TestAHoldThatIsNotOverIsNotReleased(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_800_000_000_000)
+	row := stock.DueRow{Outcome: stock.OutcomeAccepted, Now: now, ExpiresAt: now.Add(1)}
+	if end := endingOf(&row, admission.Open, false, true); end.op != nil {
+		t.Errorf("an open order whose time is not over is ended: %+v", end.op)
+	}
+	row.ExpiresAt = now
+	if end := endingOf(&row, admission.Open, false, true); end.op == nil || end.op.Kind != stock.OpExpire {
+		t.Errorf("an open order whose time is over is not ended: %+v", end)
+	}
+}
+
+func TestNoQuestionTakesLongerThanABuyerWaits(t *testing.T) {
+	t.Parallel()
+	f := func(given, want time.Duration) {
+		t.Helper()
+		if got := (&Upstream{Timeout: given}).timeout(); got != want {
+			t.Errorf("%s gives %s, want %s", given, got, want)
+		}
+	}
+	f(0, TimeoutMax)
+	f(30*time.Second, TimeoutMax)
+	f(time.Second, time.Second)
 }
 
 // The table of waits is bounded. What is forgotten starts over, so it is asked about too early, never too late.

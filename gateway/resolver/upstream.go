@@ -115,11 +115,11 @@ func (u *upstream) place(ctx context.Context, patient bool) bool {
 
 // question is one exchange. The circuit hears how it went. A panic (of Sign) is the question's own.
 func (u *upstream) question(id stock.ID) (got answer) {
-	got = answer{resultUnreachable, "the question panicked"}
 	defer func() {
 		if r := recover(); r != nil {
 			u.log.Error("a question to the order service panicked", zap.Stringer("reservation", id), zap.Any("panic", r))
 			u.heard(true)
+			got = answer{resultUnreachable, "the question panicked"}
 		}
 	}()
 	r := u.get(id)
