@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -21,6 +23,7 @@ const tokenEnv = "STOCKGATE_TOKEN"
 type clientFlags struct {
 	control string
 	token   string
+	actor   string
 	timeout time.Duration
 	json    bool
 }
@@ -30,6 +33,7 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.control, "control", "http://127.0.0.1:9090", "control address of any replica")
 	flags.StringVar(&f.token, "token", "", "control.token of the gateway; better in the environment: "+tokenEnv)
+	flags.StringVar(&f.actor, "actor", "", "who acts, for the ledger; the user of this machine if absent")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Second, "how long to wait for the gateway")
 	flags.BoolVar(&f.json, "json", false, "print JSON instead of a table")
 }
@@ -41,7 +45,46 @@ func (f *clientFlags) connect() (*client.Client, error) {
 		token = os.Getenv(tokenEnv)
 	}
 	token = strings.TrimSpace(token) // of a file there is a line's end behind it
-	return client.New(client.Config{URL: f.control, Token: token, Timeout: f.timeout})
+	actor := f.actor
+	if actor == "" {
+		actor = thisUser()
+	} else if actor != asActor(actor) {
+		return nil, fmt.Errorf("--actor is %q, must be 1 to %d visible ASCII bytes", actor, actorBytesMax)
+	}
+	return client.New(client.Config{URL: f.control, Token: token, Actor: actor, Timeout: f.timeout})
+}
+
+// actorBytesMax is what the gateway takes of an actor.
+const actorBytesMax = 128
+
+// thisUser is who runs the command, "" if that is not known or cannot be said in a header.
+func thisUser() string {
+	if u, err := user.Current(); err == nil {
+		return asActor(u.Username)
+	}
+	return asActor(os.Getenv("USER"))
+}
+
+// asActor is name if it can stand in a header, else "".
+func asActor(name string) string {
+	if len(name) > actorBytesMax || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return ""
+	}
+	return name
+}
+
+// with runs do with a client and closes it.
+func (f *clientFlags) with(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	c, err := f.connect()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return do(ctx, c)
 }
 
 // show prints v as JSON, or what table makes of it for people.

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -20,10 +17,8 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-const (
-	listPage      = 1000            // SKUs asked for at a time
-	importTimeout = 3 * time.Minute // longer than the gateway gives an import, so that its answer is heard
-)
+// listPage is how many SKUs are asked for at a time.
+const listPage = 1000
 
 // newStockCommand is `stockgate stock …`: what an operator does with stock, through the control API of a running gateway.
 func newStockCommand() *cobra.Command {
@@ -42,6 +37,7 @@ func newStockCommand() *cobra.Command {
 		f.getCommand(),
 		f.listCommand(),
 		f.importCommand(),
+		f.historyCommand(),
 		f.noteCommand("sync", "Notice what others wrote to the stock row", (*client.Client).SyncStock),
 		f.noteCommand("pause", "Stop sales of a SKU", (*client.Client).PauseStock),
 		f.noteCommand("resume", "Restart sales of a SKU", (*client.Client).ResumeStock),
@@ -202,65 +198,50 @@ func listStock(ctx context.Context, c *client.Client, after string, limit int) (
 	}
 }
 
+func (f *clientFlags) historyCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history SKU",
+		Short: "Show the latest rows of a SKU's ledger: what changed, who asked, and why",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := stock.CheckSKU(args[0]); err != nil {
+				return err
+			}
+			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
+				page, err := c.Ledger(ctx, client.LedgerOf{SKU: args[0]}, "", limit)
+				if err != nil {
+					return err
+				}
+				return f.show(cmd.OutOrStdout(), page, func(w io.Writer) { ledgerTable(w, page.Rows) })
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many rows, 1 to 1000")
+	return cmd
+}
+
 func (f *clientFlags) importCommand() *cobra.Command {
 	var op string
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Set many SKUs from CSV lines sku,available; - reads standard input",
-		Long: "Set many SKUs from CSV lines sku,available, with or without that header line. All lines are checked before the first is\n" +
-			"applied. An import that broke off is repeated with the --op that it names: what is set already then stays as it is.",
+		Long: "Set many SKUs from CSV lines sku,available, with or without that header line: all of them or none. An import whose answer\n" +
+			"was lost is repeated with the --op that it names: what is set already then stays as it is.",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in, err := openInput(cmd, args[0])
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return f.importing(cmd, args[0], func(ctx context.Context, c *client.Client, in io.Reader, progress func(api.Progress)) error {
+			op = orDrawn(op)
+			done, err := c.ImportStock(ctx, op, in, progress)
 			if err != nil {
-				return err
+				return toRepeat(op, err)
 			}
-			defer in.Close()
-			if !cmd.Flags().Changed("timeout") {
-				f.timeout = importTimeout
-			}
-			return f.with(cmd, func(ctx context.Context, c *client.Client) error {
-				op = orDrawn(op)
-				done, err := c.ImportStock(ctx, op, in)
-				if err != nil {
-					showBadLines(cmd.ErrOrStderr(), err)
-					return toRepeat(op, err)
-				}
-				return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintln(w, counted(done.SKUs, "SKU"), "set") })
-			})
-		},
+			return f.show(cmd.OutOrStdout(), done, func(w io.Writer) { fmt.Fprintln(w, counted(done.SKUs, "SKU"), "set") })
+		})
 	}
 	cmd.Flags().StringVar(&op, "op", "", opUsage)
 	return cmd
-}
-
-func openInput(cmd *cobra.Command, name string) (io.ReadCloser, error) {
-	if name == "-" {
-		return io.NopCloser(cmd.InOrStdin()), nil
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := file.Stat(); err != nil || info.IsDir() {
-		_ = file.Close() // it was only read from
-		return nil, cmp.Or(err, fmt.Errorf("%s is a directory, and not a file of lines sku,available", name))
-	}
-	return file, nil
-}
-
-// showBadLines prints the lines of an import that the gateway refused.
-func showBadLines(w io.Writer, err error) {
-	var problem *api.Problem
-	if !errors.As(err, &problem) {
-		return
-	}
-	for _, bad := range problem.BadLines {
-		fmt.Fprintf(w, "line %d: %s\n", bad.Line, bad.Problem)
-	}
-	if more := problem.BadLinesTotal - len(problem.BadLines); more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
-	}
 }
 
 // noteCommand is a change that carries nothing but a reason.
@@ -293,20 +274,6 @@ func (f *clientFlags) change(cmd *cobra.Command, sku string, do func(context.Con
 		}
 		return f.show(cmd.OutOrStdout(), change, func(w io.Writer) { changeTable(w, change) })
 	})
-}
-
-// with runs do with a client and closes it.
-func (f *clientFlags) with(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
-	c, err := f.connect()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx := cmd.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	return do(ctx, c)
 }
 
 func stockTable(w io.Writer, skus []api.SKU) {

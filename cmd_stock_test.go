@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,16 +25,18 @@ import (
 
 // till is a deducter and store in memory behind a real control listener.
 type till struct {
+	control.Records
 	mu    sync.Mutex
 	skus  map[string]*ledger.SKUInfo
 	ops   []string // op ids seen
+	actor string   // of the last change
 	fault error    // of changes
 }
 
 func (s *till) Do(_ context.Context, op *stock.Op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ops = append(s.ops, op.OpID)
+	s.ops, s.actor = append(s.ops, op.OpID), op.Actor
 	if s.fault != nil {
 		return s.fault
 	}
@@ -80,6 +83,23 @@ func (s *till) ListStock(_ context.Context, after string, limit int) ([]ledger.S
 	return all[:min(limit, len(all))], nil
 }
 
+// ImportStock is the only one of control.Records that stock commands need, besides History.
+func (s *till) ImportStock(ctx context.Context, rows []stock.Line, opID, actor, _ string, progress func(int)) ([]stock.Fact, error) {
+	for i, row := range rows {
+		op := stock.Op{Kind: stock.OpSet, SKU: row.SKU, Available: row.Qty, OpID: opID, Actor: actor}
+		if err := s.Do(ctx, &op); err != nil {
+			return nil, err
+		}
+		progress(i + 1)
+	}
+	return nil, nil
+}
+
+func (s *till) History(_ context.Context, of stock.AuditOf, _ stock.AuditRow, _ int) ([]stock.AuditRow, error) {
+	at := time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
+	return []stock.AuditRow{{LedgerRow: stock.LedgerRow{SKU: of.SKU, Seq: 1, Kind: stock.KindSet, Op: "c-1", Delta: 5, After: 5, At: at}, Actor: "ann"}}, nil
+}
+
 func (s *till) Find(context.Context, []stock.ID) (map[stock.ID]*stock.Row, error) { return nil, nil }
 
 // shell runs stock commands against a control listener.
@@ -95,7 +115,7 @@ func newShell(t *testing.T, cfg control.Config) *shell {
 	readiness := control.NewReadiness()
 	readiness.Ready()
 	server, err := control.New(cfg, control.Deps{
-		Deducter: s, Store: s, Readiness: readiness, Registry: prometheus.NewRegistry(),
+		Deducter: s, Store: s, Records: s, Readiness: readiness, Registry: prometheus.NewRegistry(),
 		Status: func() api.Status { return api.Status{} },
 	})
 	if err != nil {
@@ -153,6 +173,7 @@ func TestStockCommandsPrintATable(t *testing.T) {
 	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  a 102 0 0 0 100 - on sale  b 0 0 0 0 0 - sold out", "list")
 	s.prints("SKU AVAILABLE GRANTED HELD CONFIRMED PUT IN REDIS FREE STATE  b 0 0 0 0 0 - sold out", "list", "--after", "a", "--limit", "1")
 	s.prints("2 SKUs set", "import", "-")
+	s.prints("AT SKU SEQ KIND DELTA AFTER RESERVATION ACTOR REASON OP  2026-11-11T00:00:00Z a 1 set 5 5 - ann - c-1", "history", "a")
 }
 
 func TestStockCommandsPrintJSON(t *testing.T) {
@@ -245,14 +266,14 @@ func TestImportNamesTheBadLines(t *testing.T) {
 	t.Parallel()
 	s := newShell(t, control.Config{})
 	file := filepath.Join(t.TempDir(), "stock.csv")
-	if err := os.WriteFile(file, []byte("a,1\nb,x\nc c,1\n"+strings.Repeat("x\n", 100)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("a,1\nb,x\nc c,1\n"+strings.Repeat("x\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, stderr, err := s.run("import", file)
-	if err == nil || !strings.HasPrefix(err.Error(), "BAD_REQUEST: 102 bad lines, nothing was changed") {
+	if err == nil || !strings.HasPrefix(err.Error(), "BAD_REQUEST: 1002 bad lines, nothing was changed") {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(stderr, "line 2: available is \"x\"") || !strings.Contains(stderr, "\nline 3: sku has") || !strings.HasSuffix(stderr, "and 2 more\n") {
+	if !strings.HasPrefix(stderr, "LINE  PROBLEM\n2     available is \"x\"") || !strings.Contains(stderr, "\n3     sku has") || !strings.HasSuffix(stderr, "and 2 more\n") {
 		t.Fatal(stderr)
 	}
 }
@@ -307,10 +328,22 @@ func TestHelpOfEveryCommandIsPrinted(t *testing.T) {
 	t.Parallel()
 	s := newShell(t, control.Config{})
 	usage := regexp.MustCompile(`(?m)^  stock (\S+)`)
-	for _, verb := range []string{"set", "add", "get", "list", "import", "sync", "pause", "resume"} {
+	for _, verb := range []string{"set", "add", "get", "list", "import", "sync", "pause", "resume", "history"} {
 		out, _, err := s.run(verb, "--help")
 		if found := usage.FindStringSubmatch(out); err != nil || len(found) < 2 || found[1] != verb || strings.Contains(out, "t0k") {
 			t.Errorf("%s: %v %s", verb, err, out)
 		}
 	}
+}
+
+func TestTheActorIsTheFlagOrWhoRunsTheCommand(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, control.Config{})
+	if _, _, err := s.run("set", "a", "1", "--actor", "ann@eu"); err != nil || s.actor != "ann@eu" {
+		t.Errorf("actor %q, %v", s.actor, err)
+	}
+	if _, _, err := s.run("set", "a", "1"); err != nil || thisUser() != "" && s.actor != thisUser() {
+		t.Errorf("actor %q, want %q, %v", s.actor, thisUser(), err)
+	}
+	s.fails(`--actor is "a b", must be 1 to 128 visible ASCII bytes`, "set", "a", "1", "--actor", "a b")
 }

@@ -38,6 +38,6 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newServeCommand(), newValidateCommand(), newMigrateCommand(), newStockCommand())
+	root.AddCommand(newServeCommand(), newValidateCommand(), newMigrateCommand(), newStockCommand(), newReservationCommand())
 	return root
 }
