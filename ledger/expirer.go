@@ -57,6 +57,7 @@ type Expirer struct {
 	publish        Publisher // nil: there is no Redis
 	expire, forget *loop.Loop
 	expired        atomic.Uint64
+	stuck          atomic.Int64
 }
 
 // expirerLease is also the actor in the ledger.
@@ -95,6 +96,10 @@ func (e *Expirer) Loops() []*loop.Loop { return []*loop.Loop{e.expire, e.forget}
 // Count is how many reservations this replica has expired since its start.
 func (e *Expirer) Count() uint64 { return e.expired.Load() }
 
+// Stuck is how many reservations this replica's last whole pass could not end because a stock row is gone or holds what cannot be sold
+// from. They stay held until somebody mends it; alert on it.
+func (e *Expirer) Stuck() int64 { return e.stuck.Load() }
+
 func (e *Expirer) lease(ctx context.Context) (bool, error) {
 	held, err := e.store.AcquireLeases(ctx, e.cfg.Holder, []string{expirerLease}, 5*e.cfg.Every)
 	return len(held) > 0, err
@@ -104,6 +109,7 @@ func (e *Expirer) lease(ctx context.Context) (bool, error) {
 // however much of it there is, it does not keep the rest.
 func (e *Expirer) pass(ctx context.Context) (failed error) {
 	var last stock.ExpiredRow
+	var stuck int64
 	for {
 		if ok, err := e.lease(ctx); err != nil || !ok {
 			return cmp.Or(err, failed)
@@ -112,16 +118,18 @@ func (e *Expirer) pass(ctx context.Context) (failed error) {
 		if err != nil {
 			return err
 		}
-		failed = cmp.Or(e.release(ctx, rows), failed)
+		n, err := e.release(ctx, rows)
+		failed, stuck = cmp.Or(err, failed), stuck+n
 		if len(rows) < e.cfg.Batch {
+			e.stuck.Store(stuck)
 			return failed
 		}
 		last = rows[len(rows)-1]
 	}
 }
 
-// release ends the rows and tells Redis. A row that fails does not keep the others.
-func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed error) {
+// release ends the rows and tells Redis. A row that fails does not keep the others. stuck are those that cannot be ended.
+func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (stuck int64, failed error) {
 	ops := make([]*stock.Op, len(rows))
 	for i, r := range rows {
 		ops[i] = &stock.Op{Kind: stock.OpExpire, Class: stock.ClassPrededuct, ID: r.ID, Try: r.Try, ExpiresAt: r.ExpiresAt,
@@ -134,9 +142,11 @@ func (e *Expirer) release(ctx context.Context, rows []stock.ExpiredRow) (failed 
 		case ops[i].Result.Verdict == stock.VerdictDone:
 			e.expired.Add(1)
 			e.tell(&ops[i].Result)
+		case ops[i].Result.Verdict == stock.VerdictUnknownSKU, ops[i].Result.Verdict == stock.VerdictCorrupt:
+			stuck++
 		}
 	}
-	return failed
+	return stuck, failed
 }
 
 // tell sends the facts to their partitions, and the id's closing to every partition that has a line of it: a released row counts as won

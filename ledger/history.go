@@ -39,10 +39,11 @@ func (s *Store) LedgerOf(ctx context.Context, sku string, afterSeq int64, limit 
 }
 
 // Snapshot is the database's part of what the invariants' checkers look at: the SKUs (nil: all) with their whole ledgers, and every
-// reservation with a line of one of them, as of one moment. Takes are what users have of these SKUs; PartLimits is left to whoever adds
-// the limits to it. Its size is that of the tables: it is for checks and tests. ctx bounds it as a whole, StatementTimeout does not.
+// reservation with a line of one of them, as of one moment. Takes are what users have of these SKUs, for all SKUs also how many reservations
+// they hold; rows carry the terms that they were taken under, so PartLimits is there without Limits of the configuration. Its size is that
+// of the tables: it is for checks and tests. ctx bounds it as a whole, StatementTimeout does not.
 func (s *Store) Snapshot(ctx context.Context, skus []string) (stock.Snapshot, error) {
-	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations}
+	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits}
 	c, err := s.d.acquire(ctx, false)
 	if err != nil {
 		return snap, s.executing(err)
@@ -94,11 +95,10 @@ func (s *Store) gather(c *conn, skus []string, snap *stock.Snapshot) error {
 	return s.gatherRows(c, of, snap)
 }
 
-// gatherTakes leaves out the rows without a SKU: they count a user's open reservations, not units.
+// gatherTakes: a row without a SKU counts the reservations that its user holds.
 func (s *Store) gatherTakes(c *conn, of func(string) (string, []any), snap *stock.Snapshot) error {
 	where, args := of("sku")
-	query := `SELECT activity, sku, user_id, qty FROM (SELECT * FROM {user_take} ` + where + `) t WHERE sku <> '' AND qty > 0
-		ORDER BY sku, activity, user_id`
+	query := `SELECT activity, sku, user_id, qty FROM {user_take} ` + where + `ORDER BY sku {bytes}, activity, user_id`
 	return c.rows(s.d.expand(query), args, func(rows *sql.Rows) error {
 		var t stock.UserTake
 		err := rows.Scan(&t.Activity, &t.SKU, &t.User, &t.Qty)

@@ -487,6 +487,9 @@ func TestWhatCannotExpireDoesNotKeepTheRest(t *testing.T) {
 		if x.Count() != 3 {
 			t.Fatalf("%d of 3 were ended behind %d that cannot be", x.Count(), stuck)
 		}
+		if x.Stuck() != stuck {
+			t.Fatalf("%d are told as stuck, want %d", x.Stuck(), stuck)
+		}
 		if n := len(db.ops); n > 70*stuck {
 			t.Fatalf("%d ops in a minute for %d rows", n, stuck)
 		}

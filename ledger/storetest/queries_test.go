@@ -27,6 +27,9 @@ var queriesSuite = []struct {
 	{"AdmissionIsAgreedOn", caseAdmission},
 	{"AdmissionVersions", caseAdmissionVersions},
 	{"ReplicasOfferAdmissionAtOnce", caseAdmissionRace},
+	{"ASnapshotHasWhatUsersTook", caseTakes},
+	{"C057_WhateverIsOverEndsWhoeverRuns", caseC057},
+	{"C059_AJobThatWasPausedDoesNothingTwice", caseC059},
 	{"ImportSetsAllOrNothing", caseImport},
 	{"ImportIsSafeToRepeat", caseImportAgain},
 	{"ImportWritesDownExternalChanges", caseImportExternal},
@@ -302,5 +305,37 @@ func caseAdmissionRace(t *testing.T, e *env) {
 		if len(got) != 1 || got[newest] != 8 || newest.Content != content {
 			t.Errorf("version %d: replicas got %v, stored is %+v", version, got, newest)
 		}
+	}
+}
+
+// caseTakes: the snapshot shows what is counted, so a count that is wrong is found.
+func caseTakes(t *testing.T, e *env) {
+	e.set("a", 100)
+	e.set("b", 100)
+	r := wish("a", 2, "b", 1)
+	r.Terms = []stock.LineTerms{{Activity: "a sale", Limit: 3}, {}}
+	r.OpenLimit = 2
+	e.exec(settle(r))
+	snap, err := e.Snapshot(t.Context(), nil)
+	e.must(err)
+	want := []stock.UserTake{{User: "u1", Qty: 1}, {Activity: "a sale", SKU: "a", User: "u1", Qty: 2}}
+	if !slices.Equal(snap.Takes, want) {
+		t.Errorf("takes %+v, want %+v", snap.Takes, want)
+	}
+	if len(snap.Reservations) != 1 || !slices.Equal(snap.Reservations[0].Terms, r.Terms) || snap.Reservations[0].OpenLimit != 2 ||
+		!slices.Equal(snap.Reservations[0].Counted, []bool{true, false}) || !snap.Reservations[0].CountsOpen {
+		t.Errorf("reservations %+v", snap.Reservations)
+	}
+	part, err := e.Snapshot(t.Context(), []string{"a"})
+	e.must(err)
+	if !slices.Equal(part.Takes, want[1:]) {
+		t.Errorf("takes of a: %+v", part.Takes)
+	}
+	e.sound()
+	e.sql(e.pick(`UPDATE stockgate.user_take SET qty = 1`, `UPDATE stockgate_user_take SET qty = 1`))
+	snap, err = e.Snapshot(t.Context(), nil)
+	e.must(err)
+	if found := stock.Check(&snap, false); len(found) != 1 || found[0].Invariant != 5 || found[0].SKU != "a" {
+		t.Errorf("found %v", found)
 	}
 }
