@@ -30,7 +30,7 @@ var onlyIn = []struct {
 	{"github.com/redis/go-redis", []string{"luascripts", "locks", "reconcile/events"}, "one place knows its retries and time-outs"},
 	{"github.com/alicebob/miniredis", []string{"luascripts"}, "the embedded Redis is a mode of luascripts"},
 	{"github.com/lib/pq", []string{"ledger", "locks", "reconcile/orders", "internal/testservices"}, "the ledger is the only writer"},
-	{"modernc.org/sqlite", []string{"ledger", "locks", "reconcile/orders"}, "the ledger is the only writer"},
+	{"modernc.org/sqlite", []string{"ledger", "locks", "reconcile/orders", "examples/orderservice"}, "the ledger is the only writer"},
 	{"github.com/valyala/fasthttp", []string{"filters", "gateway", "bench"}, "the core speaks no HTTP"},
 	{"go.yaml.in/yaml", []string{"config"}, "one place reads configuration"},
 	{"github.com/sony/gobreaker", []string{"fallback"}, "one breaker"},
