@@ -2,6 +2,7 @@ package luascripts
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,9 +20,22 @@ func TestAllocationBudget(t *testing.T) {
 	if raceEnabled {
 		t.Log("the race detector allocates: only the paths are run")
 	}
-	for name, available := range map[string]int64{"loser": 0, "winner": stock.MaxQuantity} {
+	parted := stock.Line{SKU: "sku-else", Qty: 1}
+	for name, c := range map[string]struct {
+		available int64
+		change    func(*stock.Reservation)
+	}{
+		"loser":          {0, func(*stock.Reservation) {}},
+		"winner":         {stock.MaxQuantity, func(*stock.Reservation) {}},
+		"limited loser":  {0, func(res *stock.Reservation) { res.Terms = []stock.LineTerms{{Activity: "11.11", Limit: 1}} }},
+		"limited winner": {stock.MaxQuantity, func(res *stock.Reservation) { res.Terms = []stock.LineTerms{{Activity: "11.11", Limit: 1}} }},
+		"long user": {stock.MaxQuantity, func(res *stock.Reservation) {
+			res.User, res.Terms = strings.Repeat("u", 200), []stock.LineTerms{{Limit: 1}}
+		}},
+		"cart": {stock.MaxQuantity, func(res *stock.Reservation) { res.Lines = append(res.Lines, parted) }},
+	} {
 		t.Run(name, func(t *testing.T) {
-			r := measured(t, available, Config{})
+			r := measured(t, c.available, Config{Partitions: 2})
 			n := uint64(0)
 			renew := func(res *stock.Reservation) {
 				n++
@@ -30,9 +44,10 @@ func TestAllocationBudget(t *testing.T) {
 				}
 			}
 			one := wish(1, 1, "sku-0", 1)
+			c.change(one)
 			alone := testing.AllocsPerRun(200, func() {
 				renew(one)
-				if _, err := r.prededuct(context.Background(), one, time.Minute); err != nil {
+				if _, err := r.Reserve(context.Background(), r.p("sku-0"), one, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -54,11 +69,11 @@ func TestAllocationBudget(t *testing.T) {
 // fullBatch sends 128 reservations through a reserver of its own as Reserve does, from one goroutine.
 func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) {
 	v := &r.alone
-	v.c = r.Client
+	v.c, v.p = r.Client, r.p("sku-0")
 	for range batchMaxDefault {
 		renew(res)
 		it := r.items.get()
-		it.fill(res, 0, r.cfg.Partitions, ms(time.Minute))
+		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute))
 		v.pending = append(v.pending, it)
 	}
 	r.slots <- struct{}{}

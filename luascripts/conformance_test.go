@@ -196,22 +196,17 @@ func TestSeveralLinesAllOrNone(t *testing.T) {
 		r.load("a", 5)
 		r.load("b", 1)
 		r.load("c", 5)
-		cart := func(n int, lines ...stock.Line) *stock.Reservation {
-			res := wish(n, 1, "x", 1)
-			res.Lines = lines
-			return res
-		}
-		got := r.ask1(cart(1, stock.Line{SKU: "a", Qty: 1}, stock.Line{SKU: "b", Qty: 2}, stock.Line{SKU: "c", Qty: 1}))
+		got := r.ask1(cart(1, 1, stock.Line{SKU: "a", Qty: 1}, stock.Line{SKU: "b", Qty: 2}, stock.Line{SKU: "c", Qty: 1}))
 		if got.Code != stock.CacheSoldOut || got.SKU != "b" || got.Base != 1 {
 			t.Fatalf("b is short: %+v", got)
 		}
 		r.want("a", 5, 0)
 		r.want("c", 5, 0)
-		got = r.ask1(cart(2, stock.Line{SKU: "a", Qty: 1}, stock.Line{SKU: "missing", Qty: 2}))
+		got = r.ask1(cart(2, 1, stock.Line{SKU: "a", Qty: 1}, stock.Line{SKU: "missing", Qty: 2}))
 		if got.Code != stock.CacheNotLoaded || got.SKU != "missing" {
 			t.Fatalf("not loaded comes first: %+v", got)
 		}
-		three := cart(3, stock.Line{SKU: "a", Qty: 3}, stock.Line{SKU: "b", Qty: 1}, stock.Line{SKU: "c", Qty: 2})
+		three := cart(3, 1, stock.Line{SKU: "a", Qty: 3}, stock.Line{SKU: "b", Qty: 1}, stock.Line{SKU: "c", Qty: 2})
 		if got = r.ask1(three); got.Code != stock.CacheWon {
 			t.Fatalf("%+v", got)
 		}

@@ -12,8 +12,8 @@
 // Each script is one embedded .lua file with a header that says KEYS, ARGV, replies and cost, behind a shared prelude; one Go file
 // encodes and decodes it. Names of keys are made in keys.go only. All keys of a partition share a hash tag.
 //
-//	reserve         pre-deducts a batch: record of the id, entry in open, deadline in due, out += qty
-//	close           ends entries by (id, try), keeps or deletes records, applies facts
+//	reserve         pre-deducts a batch: record of the id, entry in open, deadline in due, out += qty; or only tells (peek)
+//	close           ends entries by (id, try), keeps or deletes records, applies facts and what they say of users
 //	load            the only creator of SKU keys; sums out from open
 //	open_partition  begins an epoch, pinned to the run id of the server that executes it
 //	ids_loaded      notes that the ids are complete
@@ -25,7 +25,31 @@
 //   - out of a SKU = sum of the quantities of its open entries, and is never negative;
 //   - a reserve is won only if base − out ≥ qty at that moment, so no unit of base is given twice;
 //   - a script writes nothing before it has checked everything: Redis does not roll back;
-//   - a missing key is not loaded, never zero; what is not a whole number from 0 to 2^53 is corrupt, and is left as it is.
+//   - a missing key is not loaded, never zero; what is not a whole number from 0 to 2^53 is corrupt, and is left as it is;
+//   - a peek is answered as a reserve would be, and writes nothing.
+//
+// # Carts
+//
+// A script sees one partition. A reservation with lines of several is reserved in each of them, in ascending order, under one id, try
+// and fingerprint (that of the whole cart), and closed in each. Its entry in a partition names the partition's own lines where scripts
+// read (they make up out), and carries the whole reservation for Go: whoever finds one entry can settle or void it all. There is no
+// rollback between partitions. Instead the caller peeks in all of them first and takes nothing if one refuses; what it took when
+// another then refuses, it closes as lost. Peeks travel in the calls of reserve and are decided by the same lines of script, so they
+// cannot differ from it.
+//
+// # Purchase limits
+//
+// The database counts what users have. Redis only turns away those of whom it knows that they have too much: a take register per SKU,
+// activity and user holds the quantity that a transaction left behind, with the (epoch, ver) of its fact. Registers are replaced one
+// by one, because the newest fact of a SKU is mostly about another user. A limited line asks one more command of its batch; without
+// a limit nothing changes. A register
+//
+//   - that is missing, unreadable or of another epoch lets pass: the database decides;
+//   - lives for 30 s from its writing, whatever is done with it. A close that lowers it may be lost, and nothing repeats it, so this is
+//     how long a user may be refused without reason.
+//
+// A retry of a winner whose id Redis does not know is at the limit by its own units. So, like SOLD_OUT, the limit may be said to a
+// request with an id only if the ids are loaded (CacheReply.IDsLoaded).
 //
 // # Lost writes
 //

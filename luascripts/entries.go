@@ -15,19 +15,18 @@ const (
 	dueGrace   = time.Minute
 )
 
-// Due gives the open entries of p that are past their deadline, the longest overdue first, at most limit (1 … 1000). What cannot be
-// read is left out, counted and logged.
+// Due gives the open entries of p that are past their deadline, the longest overdue first, at most limit (1 … 1000). Each has the whole
+// reservation, also lines of other partitions; Out has those of p. What cannot be read is left out, counted and logged.
 func (c *Client) Due(ctx context.Context, p, limit int) ([]stock.OpenEntry, error) {
 	return c.listEntries(ctx, p, limit, false)
 }
 
-// OpenEntries gives the open entries of p, the longest overdue first (Overdue is negative for one that is not yet due), at most limit
-// (1 … 1000).
+// OpenEntries gives the open entries of p like Due, also those that are not yet due: their Overdue is negative.
 func (c *Client) OpenEntries(ctx context.Context, p, limit int) ([]stock.OpenEntry, error) {
 	return c.listEntries(ctx, p, limit, true)
 }
 
-// OpenCount counts the open entries of all partitions, one after another.
+// OpenCount counts the open entries of all partitions, one after another. A reservation over several partitions counts in each.
 func (c *Client) OpenCount(ctx context.Context) (int64, error) {
 	var total int64
 	for p := range c.keys {

@@ -219,6 +219,60 @@ func lost(res *stock.Reservation) stock.Closing { return stock.Closing{ID: res.I
 // onBoth runs a test on a real Redis and on the embedded one.
 func onBoth(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
-	t.Run("redis", func(t *testing.T) { t.Parallel(); f(t, newRig(t, Config{PinRunID: true}, nil)) })
-	t.Run("embedded", func(t *testing.T) { t.Parallel(); f(t, newRig(t, Config{Mode: ModeEmbedded}, nil)) })
+	onBothParted(t, 1, f)
+}
+
+// onBothParted is onBoth with several partitions.
+func onBothParted(t *testing.T, partitions int, f func(t *testing.T, r *rig)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) { t.Parallel(); f(t, newRig(t, Config{PinRunID: true, Partitions: partitions}, nil)) })
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		f(t, newRig(t, Config{Mode: ModeEmbedded, Partitions: partitions}, nil))
+	})
+}
+
+// skuIn is a SKU of partition p that starts with name.
+func (r *rig) skuIn(p int, name string) string {
+	for n := 0; ; n++ {
+		if sku := fmt.Sprint(name, n); r.p(sku) == p {
+			return sku
+		}
+	}
+}
+
+// cart is a reservation of several lines whose id is made of n.
+func cart(n int, try stock.Try, lines ...stock.Line) *stock.Reservation {
+	res := wish(n, try, "x", 1)
+	res.Lines, _ = stock.MergeLines(lines)
+	res.Fingerprint = stock.Fingerprint(res.Lines)
+	return res
+}
+
+// limited is a wish of a user that may have limit units.
+func limited(n int, user, activity, sku string, qty, limit int64) *stock.Reservation {
+	res := wish(n, 1, sku, qty)
+	res.User, res.Terms = user, []stock.LineTerms{{Activity: activity, Limit: limit}}
+	return res
+}
+
+// has is the next fact of a SKU, which says how many units of it a user has.
+func (r *rig) has(sku string, available int64, activity, user string, qty int64) stock.Fact {
+	f := r.fact(sku, available)
+	f.Takes = []stock.UserTake{{Activity: activity, SKU: sku, User: user, Qty: qty}}
+	return f
+}
+
+func (r *rig) peek(p int, res *stock.Reservation) stock.CacheReply {
+	r.Helper()
+	reply, err := r.Peek(context.Background(), p, res)
+	if err != nil {
+		r.Fatalf("peek: %v", err)
+	}
+	return reply
+}
+
+// takeKey is the key of a take register.
+func (r *rig) takeKey(sku, activity, user string) string {
+	return r.keys[r.p(sku)].take + string(appendTakeName(nil, sku, activity, user))
 }

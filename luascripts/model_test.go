@@ -3,6 +3,7 @@ package luascripts
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -17,6 +18,7 @@ type model struct {
 	skus            map[string]*modelSKU
 	open            map[stock.ID]*stock.Reservation
 	records         map[stock.ID]stock.Closing // try and fingerprint
+	takes           map[stock.UserTake]take    // by what they are of, Qty 0
 }
 
 type modelSKU struct {
@@ -25,7 +27,8 @@ type modelSKU struct {
 }
 
 func newModel() *model {
-	return &model{skus: map[string]*modelSKU{}, open: map[stock.ID]*stock.Reservation{}, records: map[stock.ID]stock.Closing{}}
+	return &model{skus: map[string]*modelSKU{}, open: map[stock.ID]*stock.Reservation{}, records: map[stock.ID]stock.Closing{},
+		takes: map[stock.UserTake]take{}}
 }
 
 func (m *model) out(sku string) (n int64) {
@@ -39,13 +42,13 @@ func (m *model) out(sku string) (n int64) {
 	return n
 }
 
-func (m *model) reserve(epoch int64, r *stock.Reservation) stock.CacheReply {
+func (m *model) reserve(epoch int64, r *stock.Reservation, ttl int64) stock.CacheReply {
 	if epoch != m.epoch {
 		return stock.CacheReply{Code: stock.CacheStale}
 	}
 	reply := m.decide(r)
 	reply.IDsLoaded = m.idsEpoch == m.epoch
-	if reply.Code == stock.CacheWon && m.open[r.ID] == nil {
+	if reply.Code == stock.CacheWon && m.open[r.ID] == nil && ttl != peek {
 		m.open[r.ID] = r
 		m.records[r.ID] = won(r)
 	}
@@ -57,9 +60,9 @@ func (m *model) decide(r *stock.Reservation) stock.CacheReply {
 	if record.Try != 0 {
 		return m.known(r, record, entry)
 	}
-	code, sku := stock.CacheWon, r.Lines[0].SKU
-	for _, l := range r.Lines {
-		if c := m.line(l); c < code {
+	code, sku := stock.CacheWon, firstOwn(r)
+	for i, l := range r.Lines {
+		if c := m.line(l, r.User, r.TermsOf(i)); own(l.SKU) && c < code {
 			code, sku = c, l.SKU
 		}
 	}
@@ -71,19 +74,34 @@ func (m *model) decide(r *stock.Reservation) stock.CacheReply {
 
 func (m *model) known(r *stock.Reservation, record stock.Closing, entry *stock.Reservation) stock.CacheReply {
 	if entry != nil && entry.Try == r.Try {
-		return m.tell(stock.CacheWon, r.Lines[0].SKU)
+		return m.tell(stock.CacheWon, firstOwn(r))
 	}
 	return stock.CacheReply{Code: stock.CacheDuplicate, KnownTry: record.Try, KnownFingerprint: record.Fingerprint,
 		KnownOpen: entry != nil && entry.Try == record.Try}
 }
 
-func (m *model) line(l stock.Line) stock.CacheCode {
-	s := m.skus[l.SKU]
+// own reports whether a SKU is of partition 0 of two, where all happens.
+func own(sku string) bool { return stock.Partition(sku, 2) == 0 }
+
+// firstOwn is the SKU that tells of a win.
+func firstOwn(r *stock.Reservation) string {
+	for _, l := range r.Lines {
+		if own(l.SKU) {
+			return l.SKU
+		}
+	}
+	return ""
+}
+
+func (m *model) line(l stock.Line, user string, terms stock.LineTerms) stock.CacheCode {
+	s, has := m.skus[l.SKU], m.takes[stock.UserTake{Activity: terms.Activity, SKU: l.SKU, User: user}]
 	switch {
 	case s == nil || s.epoch != m.epoch:
 		return stock.CacheNotLoaded
 	case s.paused:
 		return stock.CachePaused
+	case terms.Limit > 0 && user != "" && has.epoch == m.epoch && has.Qty+l.Qty > terms.Limit:
+		return stock.CacheLimit
 	case l.Qty > s.base+s.rest:
 		return stock.CacheSoldOut
 	case l.Qty > s.base-m.out(l.SKU):
@@ -118,8 +136,21 @@ func (m *model) close(epoch int64, closings []stock.Closing, facts []stock.Fact)
 		if s := m.skus[f.SKU]; s != nil && s.epoch == m.epoch && f.Epoch == m.epoch && f.Ver > s.ver {
 			m.put(f)
 		}
+		m.hear(f)
 	}
 	return false
+}
+
+// hear keeps what a fact says of users, if it is of this epoch and newer.
+func (m *model) hear(f stock.Fact) {
+	for _, u := range f.Takes {
+		of := u
+		of.Qty = 0
+		is := m.takes[of]
+		if f.Epoch == m.epoch && (f.Epoch > is.epoch || f.Epoch == is.epoch && f.Ver > is.ver) {
+			m.takes[of] = take{f.Epoch, f.Ver, u}
+		}
+	}
 }
 
 func (m *model) load(epoch int64, facts []stock.Fact) (stale bool) {
@@ -135,6 +166,7 @@ func (m *model) load(epoch int64, facts []stock.Fact) (stale bool) {
 		if s := m.skus[f.SKU]; s == nil || s.epoch != m.epoch || f.Ver > s.ver {
 			m.put(f)
 		}
+		m.hear(f)
 	}
 	return false
 }
@@ -143,20 +175,45 @@ func (m *model) put(f stock.Fact) {
 	m.skus[f.SKU] = &modelSKU{epoch: f.Epoch, ver: f.Ver, base: f.Available, rest: f.Granted, paused: f.Paused}
 }
 
-// What the machine draws from: few ids, tries and SKUs, so that they meet.
+// What the machine draws from: few ids, tries, SKUs and users, so that they meet. A cart may have a line of the other partition, which
+// must change nothing.
+var (
+	modelSKUs       = []string{"d", "e", "f"}
+	modelUsers      = []string{"", "u", "|,\x00"}
+	modelActivities = []string{"", "u"}
+)
+
+const elsewhere = "a" // comes first among the lines
+
 func drawReservation(t *rapid.T) *stock.Reservation {
 	var lines []stock.Line
-	for _, sku := range []string{"a", "b", "c"} {
+	for _, sku := range append([]string{elsewhere}, modelSKUs...) {
 		if qty := rapid.Int64Range(-3, 4).Draw(t, "qty "+sku); qty > 0 {
 			lines = append(lines, stock.Line{SKU: sku, Qty: qty})
 		}
 	}
-	if lines == nil {
-		lines = []stock.Line{{SKU: "a", Qty: 1}}
+	if lines == nil || len(lines) == 1 && lines[0].SKU == elsewhere {
+		lines = append(lines, stock.Line{SKU: modelSKUs[0], Qty: 1})
 	}
 	id := stock.ID{15: byte(rapid.IntRange(1, 6).Draw(t, "id"))}
 	try := stock.Try(rapid.Uint64Range(1, 3).Draw(t, "try"))
-	return &stock.Reservation{ID: id, Try: try, Fingerprint: uint64(try) * 7, Lines: lines, User: "u", Route: "r", Owner: "gw"}
+	return &stock.Reservation{ID: id, Try: try, Fingerprint: uint64(try) * 7, Lines: lines, Route: "r", Owner: "gw",
+		User: rapid.SampledFrom(modelUsers).Draw(t, "user"), Terms: drawTerms(t, len(lines))}
+}
+
+// drawTerms is nil for half of all reservations.
+func drawTerms(t *rapid.T, lines int) []stock.LineTerms {
+	if rapid.Bool().Draw(t, "no terms") {
+		return nil
+	}
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) stock.LineTerms {
+		return stock.LineTerms{Activity: rapid.SampledFrom(modelActivities).Draw(t, "activity"), Limit: rapid.Int64Range(0, 4).Draw(t, "limit")}
+	}), lines, lines).Draw(t, "terms")
+}
+
+// drawAsked is a reservation or a peek.
+func drawAsked(t *rapid.T) asked {
+	return asked{drawReservation(t), rapid.SampledFrom([]int64{60_000, 60_000, peek}).Draw(t, "ttl")}
 }
 
 func drawClosing(t *rapid.T) stock.Closing {
@@ -168,7 +225,12 @@ func drawClosing(t *rapid.T) stock.Closing {
 }
 
 func drawFact(t *rapid.T, epoch int64) stock.Fact {
-	return stock.Fact{SKU: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "sku"), Available: rapid.Int64Range(0, 8).Draw(t, "available"),
+	sku := rapid.SampledFrom(modelSKUs).Draw(t, "sku")
+	takes := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) stock.UserTake {
+		return stock.UserTake{Activity: rapid.SampledFrom(modelActivities).Draw(t, "activity"), SKU: sku,
+			User: rapid.SampledFrom(modelUsers).Draw(t, "user"), Qty: rapid.Int64Range(0, 4).Draw(t, "has")}
+	}), 0, 2).Draw(t, "takes")
+	return stock.Fact{SKU: sku, Takes: takes, Available: rapid.Int64Range(0, 8).Draw(t, "available"),
 		Granted: rapid.Int64Range(0, 3).Draw(t, "granted"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 		Epoch: max(1, epoch+rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -1, 1}).Draw(t, "of")), Ver: rapid.Int64Range(1, 30).Draw(t, "ver")}
 }
@@ -176,7 +238,7 @@ func drawFact(t *rapid.T, epoch int64) stock.Fact {
 // TestModel runs random sequences of reserve, close and load, repeated, reordered, with other tries and other epochs, against the
 // model. After each step everything in Redis is compared: so out = sum of open, out ≥ 0, and no unit is given twice.
 func TestModel(t *testing.T) {
-	onBoth(t, func(t *testing.T, r *rig) {
+	onBothParted(t, 2, func(t *testing.T, r *rig) {
 		runID := mustRunID(r)
 		rapid.Check(t, func(rt *rapid.T) {
 			r.raw.FlushAll(context.Background())
@@ -227,10 +289,10 @@ func (s *machine) ids(t *rapid.T) {
 }
 
 func (s *machine) reserve(t *rapid.T) {
-	all := rapid.SliceOfN(rapid.Custom(drawReservation), 1, 6).Draw(t, "batch")
-	got := s.r.batch(all...)
+	all := rapid.SliceOfN(rapid.Custom(drawAsked), 1, 6).Draw(t, "batch")
+	got := s.r.batchIn(0, all...)
 	for i, r := range all {
-		if want := s.m.reserve(s.knows, r); got[i] != want {
+		if want := s.m.reserve(s.knows, r.Reservation, r.ttl); got[i] != want {
 			t.Fatalf("item %d %+v:\ngot  %+v\nwant %+v", i, r, got[i], want)
 		}
 	}
@@ -266,10 +328,14 @@ func (s *machine) fact(t *rapid.T) stock.Fact { return drawFact(t, s.knows) }
 // forget deletes what a TTL or an eviction could.
 func (s *machine) forget(t *rapid.T) {
 	k := s.r.keys[0]
-	switch rapid.SampledFrom([]string{"sku", "record", "due"}).Draw(t, "what") {
+	switch rapid.SampledFrom([]string{"sku", "record", "due", "take"}).Draw(t, "what") {
 	case "sku":
-		delete(s.m.skus, "b")
-		s.r.raw.Del(context.Background(), k.sku+"b")
+		delete(s.m.skus, "d")
+		s.r.raw.Del(context.Background(), k.sku+"d")
+	case "take":
+		of := stock.UserTake{SKU: "e", User: "u"}
+		delete(s.m.takes, of)
+		s.r.raw.Del(context.Background(), s.r.takeKey(of.SKU, of.Activity, of.User))
 	case "record":
 		id := stock.ID{15: 3}
 		delete(s.m.records, id)
@@ -282,7 +348,7 @@ func (s *machine) forget(t *rapid.T) {
 // compare looks at everything in Redis.
 func (s *machine) compare(t *rapid.T) {
 	ctx := context.Background()
-	all, err := s.r.Registers(ctx, []string{"a", "b", "c"})
+	all, err := s.r.Registers(ctx, modelSKUs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +374,11 @@ func (s *machine) compare(t *rapid.T) {
 		if want := s.m.open[e.ID]; want == nil || fmt.Sprint(*want) != fmt.Sprint(e.Reservation) {
 			t.Fatalf("entry %+v, want %+v", e.Reservation, want)
 		}
+		for i, l := range slices.DeleteFunc(slices.Clone(e.Lines), func(l stock.Line) bool { return !own(l.SKU) }) {
+			if i >= len(e.Out) || e.Out[i] != l {
+				t.Fatalf("entry %+v counts %v", e.Reservation, e.Out)
+			}
+		}
 	}
 	for n := range byte(7) {
 		id := stock.ID{15: n}
@@ -318,6 +389,20 @@ func (s *machine) compare(t *rapid.T) {
 		}
 		if got != want {
 			t.Fatalf("record of %s is %q, want %q", id, got, want)
+		}
+	}
+	s.compareTakes(t)
+}
+
+func (s *machine) compareTakes(t *rapid.T) {
+	stands := s.r.raw.Keys(context.Background(), "*:take:*").Val()
+	if len(stands) != len(s.m.takes) {
+		t.Fatalf("%d take registers, want %d: %q", len(stands), len(s.m.takes), stands)
+	}
+	for of, want := range s.m.takes {
+		got := s.r.raw.Get(context.Background(), s.r.takeKey(of.SKU, of.Activity, of.User)).Val()
+		if got != string(appendTake(nil, &want)) {
+			t.Fatalf("%+v is %q, want %+v", of, got, want)
 		}
 	}
 }
