@@ -33,6 +33,7 @@ type auditor struct {
 	last     []api.Invariant
 	unknowns int64         // held reservations of unknown outcome, as of the last pass
 	oldest   time.Duration // for how long the oldest has been
+	counted  time.Time     // when both were read
 	checked  int           // SKUs of the last pass
 	tooLarge int           // SKUs left out for the length of their ledger
 }
@@ -78,15 +79,15 @@ func (u *auditor) countUnknowns(ctx context.Context) error {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.unknowns, u.oldest = count, oldest
+	u.unknowns, u.oldest, u.counted = count, oldest, time.Now()
 	return nil
 }
 
 // shown is what countUnknowns found last.
-func (u *auditor) shown() (count int64, oldest time.Duration) {
+func (u *auditor) shown() (count int64, oldest time.Duration, at time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.unknowns, u.oldest
+	return u.unknowns, u.oldest, u.counted
 }
 
 // turn picks the SKUs of this pass.

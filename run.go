@@ -96,6 +96,9 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 		run(r.tailer.Run)
 	}
 	run(core.expirer.Run)
+	run(a.sale.loop.Run)
+	run(a.resolver.Run)
+	run(a.shadow.Run)
 	run(a.audit.run)
 }
 
@@ -107,6 +110,7 @@ func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
 	bookErr := core.admitter.Drain(flush)
 	stopJobs()
 	jobs.Wait()
+	a.resolver.Close()
 	var redisErr error
 	if a.redis != nil {
 		if redisErr = a.redis.client.Shutdown(flush); redisErr != nil {
@@ -166,7 +170,11 @@ func (a *app) tryPrepare(ctx context.Context) (ledger.Meta, error) {
 			return ledger.Meta{}, fmt.Errorf("migrate: %w", err)
 		}
 	}
-	return a.store.Prepare(ctx)
+	meta, err := a.store.Prepare(ctx)
+	if err != nil {
+		return meta, err
+	}
+	return meta, a.sale.join(ctx)
 }
 
 // refuseForeignRedis keeps a gateway from starting on a Redis of another deployment. A Redis that does not answer is no reason to wait:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,10 +16,14 @@ import (
 
 	"github.com/stockgate/stockgate/config"
 	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/filters/builtin"
+	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway"
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/gateway/resolver"
+	"github.com/stockgate/stockgate/gateway/shadow"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
@@ -51,6 +54,9 @@ type app struct {
 	deducter *ledger.Deducter
 	beat     *ledger.Heartbeat
 	redis    *redisSide // nil: redis.mode none
+	sale     *sale
+	resolver *resolver.Resolver
+	shadow   *shadow.Counter
 	audit    *auditor
 	filters  *builtin.Set
 	server   *gateway.Server
@@ -99,6 +105,9 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 		return nil, err
 	}
 	a.wireHeartbeat()
+	if err := a.wireSale(); err != nil {
+		return nil, err
+	}
 	a.audit = newAuditor(a)
 	if err := a.wirePublic(); err != nil {
 		return nil, err
@@ -178,9 +187,28 @@ func (a *app) wireHeartbeat() {
 		}})
 }
 
+// wireSale wires what the rules of the sale and the order services' word come from.
+func (a *app) wireSale() error {
+	var err error
+	if a.sale, err = newSale(a.cfg, a.store, a.beat.Now, a.log); err != nil {
+		return err
+	}
+	a.resolver, err = resolver.New(resolverConfig(a.cfg, a.gatewayID, a.sale.now, a.log), resolver.Parts{Store: a.store, Worker: a.deducter,
+		Committed: a.committed, Metrics: a.registry})
+	if err != nil {
+		return err
+	}
+	a.shadow, err = shadow.New(shadow.Config{}, shadow.Parts{Sale: a.sale, Facts: shadowFacts{a.store}, Log: a.log, Registry: a.registry})
+	return err
+}
+
 func (a *app) wireControl() error {
-	deps := control.Deps{Deducter: a.deducter, Store: a.store, Committed: a.committed, Status: a.status, Readiness: a.readiness,
-		Registry: a.registry, Log: a.log}
+	deps := control.Deps{Deducter: a.deducter, Store: a.store, Records: a.store, Admission: lateAdmission{a}, Sale: a.sale,
+		Committed: a.committed, Told: a.told, Status: a.status, Readiness: a.readiness, Registry: a.registry, Log: a.log,
+		Routes: func() []string { return a.resolvable() }, Deployment: a.deployment,
+		Candidates: func(user, request string) []stock.ID {
+			return a.sale.candidates(a.deployment(), guardedRoutes(a.cfg), user, request)
+		}}
 	if a.redis != nil {
 		deps.Cache = a.redis.client
 	}
@@ -190,6 +218,14 @@ func (a *app) wireControl() error {
 	var err error
 	a.control, err = control.New(controlConfig(a.cfg.Control), deps)
 	return err
+}
+
+// deployment is its id, "" before the database was reached.
+func (a *app) deployment() string {
+	if core := a.readyCore(); core != nil {
+		return core.meta.Deployment
+	}
+	return ""
 }
 
 func (a *app) registerMetrics() error {
@@ -203,7 +239,7 @@ func (a *app) registerMetrics() error {
 // newCore wires what admits orders.
 func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
-	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Log: a.log}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Sale: a.sale, Backend: a.resolver, Log: a.log}
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
@@ -231,8 +267,13 @@ func (a *app) wirePublic() error {
 	if a.filters, err = builtin.New(filterConfig(a.cfg, late.soldOut)); err != nil {
 		return err
 	}
+	shadowLimits, err := ratelimit.New(filterConfig(a.cfg, late.soldOut).Limits)
+	if err != nil {
+		return err
+	}
 	a.server, err = gateway.New(gatewayConfig(a.cfg), gateway.Parts{Admission: late, Limits: a.filters.Chain(),
-		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.rule, Log: a.log, Registry: a.registry})
+		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.sale, Shadow: a.shadow, ShadowLimits: filters.NewChain(shadowLimits), Now: a.sale.now,
+		Log: a.log, Registry: a.registry})
 	return err
 }
 
@@ -244,8 +285,11 @@ func (l lateAdmission) Admit(ctx context.Context, w *admission.Wish) admission.D
 	if core := l.a.readyCore(); core != nil {
 		return core.admitter.Admit(ctx, w)
 	}
-	return admission.Decision{Source: admission.SourceNone, Refusal: &admission.Refusal{Code: stock.CodeUnavailable,
-		Detail: "This gateway is starting and has not reached its database yet."}}
+	return admission.Decision{Source: admission.SourceNone, Refusal: starting()}
+}
+
+func starting() *admission.Refusal {
+	return &admission.Refusal{Code: stock.CodeUnavailable, Detail: "This gateway is starting and has not reached its database yet."}
 }
 
 // Book implements gateway.Admission. There is a core: it gave the pass.
@@ -258,16 +302,15 @@ func (l lateAdmission) BookBehind(p *admission.Pass, o admission.Outcome) {
 	l.a.readyCore().admitter.BookBehind(p, o)
 }
 
+// Status implements gateway.Admission.
+func (l lateAdmission) Status(ctx context.Context, w *admission.Wish) (*stock.Row, *admission.Refusal) {
+	if core := l.a.readyCore(); core != nil {
+		return core.admitter.Status(ctx, w)
+	}
+	return nil, starting()
+}
+
 func (l lateAdmission) soldOut(sku string, qty int64) bool {
 	core := l.a.readyCore()
 	return core != nil && core.admitter.SoldOut(sku, qty)
-}
-
-func (a *app) rule(sku string) gateway.Rule {
-	rule := a.cfg.RuleFor(sku)
-	key := "defaults.max_qty"
-	if slices.ContainsFunc(a.cfg.SKUs, func(r config.SKURule) bool { return r.Match.Matches(sku) }) {
-		key = "skus[" + string(rule.Match) + "].max_qty"
-	}
-	return gateway.Rule{MaxQty: rule.MaxQty, MaxQtyKey: key, Hold: a.cfg.Defaults.Hold.Std()}
 }

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/config"
 	"github.com/stockgate/stockgate/fallback"
@@ -15,7 +18,9 @@ import (
 	"github.com/stockgate/stockgate/filters/lane"
 	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
@@ -138,7 +143,7 @@ func quotaStyle(h config.RateLimitHeaders) filters.HeaderStyle {
 
 func gatewayConfig(c *config.Config) gateway.Config {
 	out := gateway.Config{
-		HeaderBytes: int(c.Server.Headers), GuardedBodyBytes: int(c.Server.Body), PlainBodyBytes: int(c.Server.PlainBody),
+		HeaderBytes: int(c.Server.Headers), GuardedBodyBytes: int(c.Server.Body), PlainBodyBytes: int(c.Server.PlainBody), CartLines: c.Server.CartLines,
 		Connections: c.Server.Connections, ReadTimeout: c.Server.ReadTimeout.Std(), WriteTimeout: c.Server.WriteTimeout.Std(),
 		IdleTimeout: c.Server.IdleTimeout.Std(), ForwardWithin: c.ForwardWithin.Std(),
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
@@ -162,7 +167,10 @@ func gatewayConfig(c *config.Config) gateway.Config {
 		route := gateway.Route{Name: r.Name, Methods: r.Match.Methods, Path: r.Match.Path, Upstream: r.Upstream}
 		if a := r.Admit; a != nil {
 			route.Admit = &gateway.Admit{SKU: places(a.SKU), Qty: places(a.Qty), User: places(a.User), Activity: places(a.Activity),
-				Request: places(a.Request), RequestRequired: a.RequestRequired, ConfirmOnSuccess: a.Confirm == config.ConfirmOnSuccess}
+				Request: places(a.Request), Status: a.Status, RequestRequired: a.RequestRequired, ConfirmOnSuccess: a.Confirm == config.ConfirmOnSuccess}
+			if !a.Lines.IsZero() {
+				route.Admit.Lines = place(a.Lines)
+			}
 		}
 		out.Routes = append(out.Routes, route)
 	}
@@ -177,20 +185,37 @@ func controlConfig(c config.Control) control.Config {
 
 var placeKinds = map[config.SourceKind]gateway.PlaceKind{
 	config.SourceBody: gateway.PlaceBody, config.SourceHeader: gateway.PlaceHeader, config.SourceQuery: gateway.PlaceQuery,
-	config.SourcePath: gateway.PlacePath, config.SourceForm: gateway.PlaceForm,
+	config.SourcePath: gateway.PlacePath, config.SourceForm: gateway.PlaceForm, config.SourceLine: gateway.PlaceLine,
 }
 
 func places(sources []config.Source) []gateway.Place {
 	var out []gateway.Place
 	for _, s := range sources {
-		out = append(out, gateway.Place{Kind: placeKinds[s.Kind], Name: s.Name, Path: s.Path, Index: s.Index})
+		out = append(out, place(s))
 	}
 	return out
 }
 
-// expiringRoutes are the guarded routes whose accepted reservations time may end: their upstream cannot be asked what became of them.
-func expiringRoutes(c *config.Config) []string {
+func place(s config.Source) gateway.Place {
+	return gateway.Place{Kind: placeKinds[s.Kind], Name: s.Name, Path: s.Path, Index: s.Index}
+}
+
+// guardedRoutes are the names of the routes that take stock.
+func guardedRoutes(c *config.Config) []string {
 	var names []string
+	for _, r := range c.Routes {
+		if r.Admit != nil {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// expiringRoutes are those whose accepted reservations time may end: their upstream cannot be asked what became of them, or there is none
+// to be asked.
+func expiringRoutes(c *config.Config) []string {
+	names := []string{admission.RouteAPI, stock.RouteImport}
 	for _, r := range c.Routes {
 		if r.Admit != nil && c.Upstreams[r.Upstream].Resolve == "" {
 			names = append(names, r.Name)
@@ -198,4 +223,22 @@ func expiringRoutes(c *config.Config) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+func resolverConfig(c *config.Config, holder string, now func() time.Time, log *zap.Logger) resolver.Config {
+	out := resolver.Config{Holder: holder, HoldMax: c.Defaults.HoldMax.Std(), Log: log}
+	for name, u := range c.Upstreams {
+		up := resolver.Upstream{Name: name, URL: u.URL, Resolve: u.Resolve, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Unique: u.Unique}
+		if len(u.Sign.Keys) > 0 {
+			up.Sign = resolver.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
+		}
+		out.Upstreams = append(out.Upstreams, up)
+	}
+	for _, r := range c.Routes {
+		if r.Admit != nil {
+			out.Routes = append(out.Routes, resolver.Route{Name: r.Name, Upstream: r.Upstream,
+				ConfirmOnSuccess: r.Admit.Confirm == config.ConfirmOnSuccess})
+		}
+	}
+	return out
 }

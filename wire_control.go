@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -40,8 +41,11 @@ func (a *app) status() api.Status {
 		Database: api.Database{Driver: string(a.cfg.Database.Driver)}, Invariants: a.audit.verdicts(), Queues: a.queues()}
 	s.Database.SeenAt = a.beat.Loop().Stats().LastSuccess
 	s.Database.Reachable = !s.Database.SeenAt.IsZero() && time.Since(s.Database.SeenAt) < a.cfg.ReplicaTimeout.Std()
-	if core := a.readyCore(); core != nil {
-		s.Deployment = core.meta.Deployment
+	s.Deployment = a.deployment()
+	s.Sale = api.Sale{Version: a.sale.current.Load().version, Activities: a.sale.activities()}
+	s.Unresolved = a.unresolved()
+	if offset, uncertainty, measured := a.beat.Offset(); measured {
+		s.Clock = api.Clock{OffsetMS: milliseconds(offset), UncertaintyMS: milliseconds(uncertainty), MeasuredAt: s.Database.SeenAt}
 	}
 	if r := a.redis; r != nil {
 		s.Redis.Breaker = r.breaker.State().String()
@@ -53,6 +57,30 @@ func (a *app) status() api.Status {
 		}
 	}
 	return s
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// unresolved is what waits for somebody's word.
+func (a *app) unresolved() api.Unresolved {
+	count, oldest, at := a.audit.shown()
+	u := api.Unresolved{Unknown: count, OldestMS: oldest.Milliseconds(), Stuck: int64(a.resolver.Stuck()), CountedAt: at}
+	for _, d := range a.resolver.Distrusted() {
+		u.Distrusted = append(u.Distrusted, d.Upstream)
+	}
+	return u
+}
+
+// resolvable are the routes whose reservations can be of unknown outcome.
+func (a *app) resolvable() []string {
+	return append(guardedRoutes(a.cfg), admission.RouteAPI)
+}
+
+// told tells memory and Redis what an import has left.
+func (a *app) told(facts []stock.Fact) {
+	if core := a.readyCore(); core != nil {
+		core.admitter.Publish(&stock.Op{Result: stock.Result{Facts: facts}})
+	}
 }
 
 // queues are the bounded queues with their fill and bound; they are also the gauges of invariant I7.

@@ -17,12 +17,15 @@ func (m Mode) String() string {
 	return "enforce"
 }
 
-// Mode tells whether a SKU is enforced on a route. A route that the rules do not know is: it may be newer than they are.
+// Mode tells whether a SKU is enforced on a route. A route that the rules do not know is: it may be newer than they are. SKU "" stands
+// for an order that cannot be read: it is in shadow only if the whole route is.
 func (b *Book) Mode(route, sku string) Mode {
 	m, known := b.modes[route]
 	switch {
-	case known && m.Shadow:
+	case known && (m.Shadow || m.Canary <= 0):
 		return Shadow
+	case sku == "":
+		return Enforce
 	case known && m.Canary < 100 && int(spread(sku)%100) >= m.Canary:
 		return Shadow
 	}

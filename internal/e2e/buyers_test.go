@@ -27,6 +27,7 @@ type told struct {
 	replayed   string
 	body       string
 	retryAfter string
+	decidedBy  string // SKU of a cart that a refusal names
 	err        error
 }
 
@@ -36,27 +37,33 @@ func (g *gateway) buy(b want) told {
 		b.qty = 1
 	}
 	got := told{Reply: stock.Reply{Route: "place-order", User: b.user, Request: b.key, SKU: b.sku, Qty: b.qty}}
-	req, err := http.NewRequest("POST", g.public+"/orders", strings.NewReader(fmt.Sprintf(`{"sku":%q,"qty":%d,"user":%q}`, b.sku, b.qty, b.user)))
+	g.post("/orders", fmt.Sprintf(`{"sku":%q,"qty":%d,"user":%q}`, b.sku, b.qty, b.user), b.key, &got)
+	return got
+}
+
+// post sends one request to the public side and fills in what was told.
+func (g *gateway) post(path, body, key string, got *told) {
+	req, err := http.NewRequest("POST", g.public+path, strings.NewReader(body))
 	if err != nil {
-		g.w.t.Fatal(err)
+		got.err = err
+		return
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if b.key != "" {
-		req.Header.Set("Idempotency-Key", b.key)
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
 	}
 	resp, err := g.w.http.Do(req)
 	if err != nil {
 		got.err = err
-		return got
+		return
 	}
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		got.err = err
-		return got
+		return
 	}
 	got.read(resp, raw)
-	return got
 }
 
 func (t *told) read(resp *http.Response, raw []byte) {
@@ -67,9 +74,9 @@ func (t *told) read(resp *http.Response, raw []byte) {
 		t.Reservation, _ = stock.ParseID(id)
 	}
 	if resp.Header.Get("Content-Type") == "application/problem+json" {
-		var p struct{ Code, Limit string }
+		var p struct{ Code, Limit, SKU string }
 		_ = json.Unmarshal(raw, &p)
-		t.Code, t.Limit = stock.Code(p.Code), p.Limit
+		t.Code, t.Limit, t.decidedBy = stock.Code(p.Code), p.Limit, p.SKU
 		return
 	}
 	sum := sha256.Sum256(raw)

@@ -138,6 +138,17 @@ func (g *gateway) kill() { g.end(syscall.SIGKILL) }
 // term asks it to end and waits until it has drained.
 func (g *gateway) term() { g.end(syscall.SIGTERM) }
 
+// freeze stops the process where it is, thaw lets it go on.
+func (g *gateway) freeze() { g.signal(syscall.SIGSTOP) }
+
+func (g *gateway) thaw() { g.signal(syscall.SIGCONT) }
+
+func (g *gateway) signal(sig syscall.Signal) {
+	if err := g.cmd.Process.Signal(sig); err != nil {
+		g.w.t.Errorf("signal %s: %v", sig, err)
+	}
+}
+
 func (g *gateway) end(sig syscall.Signal) {
 	if g.cmd == nil {
 		return

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -55,6 +56,12 @@ type world struct {
 	maxWait    string // for a transaction, and for stock; the more, the longer the sweeper leaves an open entry to its owner
 	stockTable string // flow YAML; "" = stockgate's own
 	noRedis    bool   // redis.mode none
+	backendURL string // where gateways find the order service; "" = at backend
+	admit      string // further keys of the route's admit, as flow YAML
+	defaults   string // further keys of defaults, as flow YAML
+	extra      string // further top-level keys
+	// closes: see orderservice.Config; nil: unpaid orders stay open.
+	closes func(orderservice.Order) bool
 	// What stands between the gateways and their servers; nil: nothing.
 	toRedis, toPostgres *faults.Proxy
 
@@ -97,11 +104,11 @@ func (w *world) gatewayDSN() string {
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s",
-		orders: orderservice.New(orderservice.Config{OrdersMax: 1_000_000})}
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s"}
 	for _, o := range options {
 		o(w)
 	}
+	w.orders = orderservice.New(orderservice.Config{OrdersMax: 1_000_000, Closes: w.closes})
 	w.dsn = w.postgres.Database()
 	w.serveOrders()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256, DialContext: (&net.Dialer{Timeout: patience}).DialContext}
@@ -154,12 +161,17 @@ routes:
   - name: place-order
     match: {methods: [POST], path: /orders}
     upstream: orders
-    admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: %s}
-defaults: {hold: %s}
+    admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: %s%s}
+  - name: checkout
+    match: {methods: [POST], path: /checkout}
+    upstream: orders
+    admit: {lines: body.items, sku: sku, qty: quantity, user: body.user, request: header.Idempotency-Key, confirm: api}
+defaults: {hold: %s%s}
+%s
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: %s}
-`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, w.backend, w.upstream,
-		w.confirm, w.hold, w.maxWait)
+`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.upstream,
+		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 
 // eventually waits until done reports "" and fails the test with its last complaint otherwise. It polls: what it waits for happens in
