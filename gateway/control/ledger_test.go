@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -68,34 +67,8 @@ func (b *bundle) figures() [4]int64 {
 	return [4]int64{sku.Available, sku.Held, sku.Confirmed, sku.StockIn}
 }
 
-// The whole life of stock and of a reservation through the API, with a real ledger behind it.
-func TestWithARealLedger(t *testing.T) {
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		life(t, ledger.Config{Driver: ledger.DriverSQLite, DSN: filepath.Join(t.TempDir(), "stock.db")})
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		life(t, ledger.Config{Driver: ledger.DriverPostgres, DSN: testservices.StartPostgres(t).Database()})
-	})
-}
-
-func life(t *testing.T, cfg ledger.Config) {
-	b := settled(t, cfg)
-	want := func(figures ...int64) {
-		t.Helper()
-		if got := b.figures(); got != [4]int64(figures) {
-			t.Fatalf("available, held, confirmed, stock in: %v, want %v", got, figures)
-		}
-	}
-	twice := func(path, body, part string) {
-		t.Helper()
-		first, again := b.do("POST", path, body), b.do("POST", path, body)
-		if first.status != 200 || !strings.Contains(first.body, part) || first.body != again.body || again.status != 200 {
-			t.Fatalf("%s: %d\n%s\nand again %d\n%s", path, first.status, first.body, again.status, again.body)
-		}
-	}
+func life(b *bundle) {
+	t, want, twice := b.t, b.wants, b.twice
 	want(8, 2, 0, 10)
 	for range 2 {
 		if got := b.do("POST", "/v1/stock/sku-1/adjust", `{"delta":5,"op":"delivery-1"}`); got.status != 200 {
