@@ -156,7 +156,7 @@ func ofRefusal(d *admission.Decision) *api.Problem {
 		p.Reservation = d.Reservation.String()
 	}
 	if !f.Starts.IsZero() {
-		p.StartsAt = f.Starts.UTC()
+		p.Starts = f.Starts.UTC()
 		p.RetryAfter = cmp.Or(f.RetryAfter, max(time.Until(f.Starts), time.Second))
 	}
 	return p

@@ -125,7 +125,7 @@ func TestADirectReservationIsRefusedAsABuyerIs(t *testing.T) {
 	}
 	d.decide = refusing(admission.Refusal{Code: stock.CodeNotStarted, Starts: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)})
 	got := b.do("POST", "/v1/reservations", `{"sku":"sku-1"}`)
-	if !strings.Contains(got.body, `"starts_at":"2100-01-01T00:00:00Z"`) || len(got.header.Get("Retry-After")) < 5 {
+	if !strings.Contains(got.body, `"starts":"2100-01-01T00:00:00Z"`) || len(got.header.Get("Retry-After")) < 5 {
 		t.Errorf("%v %s", got.header, got.body)
 	}
 	d.decide = refusing(admission.Refusal{Code: stock.CodeQueueFull, Limit: "a.b", Value: "3", RetryAfter: 7 * time.Second})

@@ -15,10 +15,16 @@
 //	POST /v1/stock/{sku}/pause            stop sales
 //	POST /v1/stock/{sku}/resume           restart them
 //	POST /v1/stock/{sku}/sync             notice what others wrote to the stock row
-//	POST /v1/stock/import                 CSV: sku,available
-//	GET  /v1/reservations/{id}
+//	POST /v1/stock/import                 CSV: sku,available; all or none
+//	GET  /v1/reservations                 find by user, order_ref or request; or unknown=true
+//	POST /v1/reservations                 {"lines":[…]} or {"sku","qty"}: take units directly
+//	POST /v1/reservations/import          CSV: order_ref,sku,qty,user,state[,hold]: open orders
+//	GET  /v1/reservations/{id}            ?history=true
 //	POST /v1/reservations/{id}/confirm    {"order_ref":…,"reason":…}      paid
-//	POST /v1/reservations/{id}/release    {"order_ref":…,"reason":…}      cancelled: the units go back
+//	POST /v1/reservations/{id}/release    {"lines":…,"op":…,"unless_paid":…}  cancelled or refunded: units go back
+//	POST /v1/reservations/{id}/extend     {"hold":"25m"}                  hold it longer
+//	GET  /v1/ledger?sku=|reservation=     who changed what, and why, newest first
+//	GET  /v1/openapi.json                 all of this for machines
 //
 // The JSON is in package api, the Go client in package client.
 //
@@ -44,9 +50,34 @@
 //	503 UNAVAILABLE, QUEUE_FULL, QUEUE_TIMEOUT    nothing was changed
 //	504 OUTCOME_UNKNOWN                           it may or may not have been: make the same call again
 //
-// Every call is safe to repeat: pause and resume by their nature, adjust, set and import by their op, confirm and release by the
-// reservation's state. A set or an import without an op gets one, and a refusal tells it: repeated without it, it would put back for
+// Every call is safe to repeat: pause and resume by their nature, adjust, set, import and a release of lines by their op, a direct
+// reservation by its Idempotency-Key, the other notices by the reservation's state. A set or an import without an op gets one, and a refusal tells it: repeated without it, it would put back for
 // sale what was sold since.
+//
+// # Notices
+//
+// Confirm, release and extend are notices: they come late, doubled and out of order, from a queue that delivers at least once.
+//
+//   - One that comes after its effect gets 200 and the body of the first.
+//   - One that can have no effect any more leaves state and ledger as they are and tells where the reservation stands: a release with
+//     unless_paid on a confirmed one and an extend of a confirmed one by 200, all else by 409 RELEASED with the state in it.
+//   - A confirm of a released reservation is first tried as it is; only if the ledger says that it was released before it was ever
+//     paid are the rules asked (Sale.LateConfirm), for every line, and the units taken again. The common case stays one op.
+//   - A confirm with another order reference than the reservation has is 422 and names both: two orders of one reservation.
+//   - An id without a row is 404, whatever may be open in Redis. Strong SKUs are forwarded only after their commit, so the order service
+//     never saw such a try.
+//
+// # Direct reservations
+//
+// They go through admission as a buyer's request does, on the route admission.RouteAPI, with the same limits, windows and refusals, and
+// nothing is forwarded. So there is no outcome to wait for: the answer is booked as accepted with the commit that keeps it, and the
+// hold ends by confirm, release or time. A replica that ends between settle and booking leaves an unknown that everybody knows the end
+// of: nobody was told. Who asks for orders of RouteAPI is answered that there is none.
+//
+// # Open orders
+//
+// An import of open orders (RouteImport) writes reservations whose units left the stock row before stockgate came: the ledger gets them
+// as put in and as deducted at once. The id follows from user and order reference.
 //
 // # Release
 //
@@ -60,6 +91,11 @@
 // A bearer token for everything but health, metrics and the dashboard's own files (they hold no data; the page asks for the token).
 // read_token may look. Without a token, which only a loopback listener may be, requests are taken only if they name a loopback host,
 // so that no web page can reach it through a name of its own (DNS rebinding); cross-origin changes from a browser are refused always.
+//
+// # Audit
+//
+// Who asked and why stands in the ledger row that a change writes. Every change that was asked for, refused ones too, is logged once
+// at info.
 //
 // # Bounds
 //

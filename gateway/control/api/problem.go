@@ -34,8 +34,8 @@ type Problem struct {
 	TooMuch *TooMuch `json:"too_much,omitempty"`
 	// SKU is the line that decided, of several.
 	SKU string `json:"sku,omitempty"`
-	// StartsAt is when the sale begins: NOT_STARTED.
-	StartsAt time.Time `json:"starts_at,omitzero"`
+	// Starts is when the sale begins: NOT_STARTED.
+	Starts time.Time `json:"starts,omitzero"`
 	// RetryAfter becomes the header Retry-After; 0: the code's own.
 	RetryAfter time.Duration `json:"-"`
 }

@@ -47,6 +47,7 @@ function showFault(failed) {
   if (locked && $("ask").hidden) { $("ask").hidden = false; $("token").focus(); }
   if (!locked) $("ask").hidden = true;
   for (const id of ["tiles", "stock", "verdicts"]) $(id).hidden = locked;
+  if (locked) $("sale").hidden = true;
   document.body.classList.toggle("stale", failed.some((f) => !f.status)); // the figures are those of the last answer
   const text = failed.length ? failed[0].message || String(failed[0]) : "";
   const asked = locked && !sessionStorage.getItem("stockgate-token"); // the form says it already
@@ -79,6 +80,9 @@ function showStatus(s) {
   put("replicas", number.format(s.live_replicas || 0));
   put("gateway", s.gateway ? `this is ${s.gateway}` : "");
   showQueues(s.queues || []);
+  showUnresolved(s.unresolved || {});
+  showClock(s.clock || {});
+  showSale(s.sale || {});
   showInvariants(s.invariants || []);
   put("version", s.version ? `stockgate ${s.version}` : "");
   put("deployment", s.deployment ? `deployment ${s.deployment}` : "");
@@ -98,6 +102,41 @@ function showQueues(queues) {
   const share = fullest ? fullest.depth / fullest.limit : 0;
   put("queued", queues.length ? number.format(waiting) : "–", share > 0.9 ? "bad" : share > 0.5 ? "warn" : "");
   put("queued-hint", fullest ? `fullest: ${fullest.name}, ${number.format(fullest.depth)} of ${number.format(fullest.limit)}` : "");
+}
+
+// showUnresolved: what is in flight is among the unknown, so that a number alone is no alarm; an old one is.
+function showUnresolved(u) {
+  const old = (u.oldest_ms || 0) > 60000;
+  const bad = u.stuck > 0 || (u.distrusted || []).length > 0;
+  put("unknown", u.counted_at ? number.format(u.unknown || 0) : "–", bad ? "bad" : old ? "warn" : "");
+  put("unknown-hint", [u.oldest_ms ? `oldest ${duration(u.oldest_ms)}` : "", u.stuck ? `${number.format(u.stuck)} past hold_max` : "",
+    (u.distrusted || []).length ? `resolve not believed: ${u.distrusted.join(", ")}` : ""].filter(Boolean).join(", "));
+}
+
+function duration(ms) {
+  const s = Math.round(ms / 1000);
+  return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+}
+
+function showClock(c) {
+  const known = Boolean(c.measured_at);
+  put("clock", known ? `${c.offset_ms > 0 ? "+" : ""}${number.format(Math.round(c.offset_ms))} ms` : "–", known && Math.abs(c.offset_ms) > 1000 ? "warn" : "");
+  put("clock-hint", known ? `the database's less this replica's, ± ${number.format(Math.ceil(c.uncertainty_ms))} ms` : "");
+}
+
+function showSale(sale) {
+  const all = sale.activities || [];
+  $("sale").hidden = !all.length;
+  $("activities").replaceChildren(...all.map((a) => {
+    const item = document.createElement("li");
+    const name = document.createElement("b");
+    name.textContent = a.name;
+    const window = document.createElement("p");
+    window.className = "hint";
+    window.textContent = `${new Date(a.starts_at).toLocaleString()} – ${new Date(a.ends_at).toLocaleString()}`;
+    item.append(tag(a.phase, a.phase === "open" ? "good" : ""), name, window);
+    return item;
+  }));
 }
 
 function showInvariants(all) {
