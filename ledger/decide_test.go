@@ -107,7 +107,11 @@ func TestTransitionsAreThoseOfTheDomain(t *testing.T) {
 			{Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeAccepted}, {Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeAccepted, Confirm: true},
 			{Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeRejected}, {Kind: stock.OpBook, ID: id, Try: 7, Outcome: stock.OutcomeUnknown, Reason: "x"},
 			{Kind: stock.OpRelease, ID: id, Try: 7, Reservation: r}, {Kind: stock.OpRelease, ID: id}, {Kind: stock.OpConfirm, ID: id},
-			{Kind: stock.OpExpire, ID: id, ExpiresAt: at}, {Kind: stock.OpSweep, Reservation: r},
+			{Kind: stock.OpExpire, ID: id, Try: 7, ExpiresAt: at}, {Kind: stock.OpSweep, Reservation: r},
+			{Kind: stock.OpConfirm, ID: id, Retake: true}, {Kind: stock.OpRelease, ID: id, Lines: []stock.Line{line}, OpID: "x"},
+			{Kind: stock.OpRelease, ID: id, UnlessPaid: true}, {Kind: stock.OpExtend, ID: id, Hold: time.Hour},
+			{Kind: stock.OpExpire, ID: id, Try: 7, ExpiresAt: at, Asked: true, Answered: stock.OutcomeRejected},
+			{Kind: stock.OpTakeOver, Reservation: decideWish(id[0], 9, line), Try: 7},
 		}
 	}
 	id := stock.ID{1}
@@ -118,7 +122,7 @@ func TestTransitionsAreThoseOfTheDomain(t *testing.T) {
 				h.skus["a"].held, h.skus["a"].confirmed, h.skus["a"].compensating = 2, 2, 2
 				if from != stock.StateNone {
 					h.rows[id] = &rowState{stored: true, Row: stock.Row{Reservation: *decideWish(1, 7, line), State: from, Outcome: outcome,
-						Transition: 4, Released: []int64{0}, ExpiresAt: decideNow}}
+						Transition: 4, Released: []int64{0}, ExpiresAt: decideNow}, parted: []int64{0}}
 				}
 				before := h.skus["a"].available
 				h.decide(op)

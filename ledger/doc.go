@@ -12,12 +12,13 @@
 //	new stock rows        OpSet of SKUs that are not there, by SKU bytes
 //	stock rows            by SKU bytes
 //	sku_state             by SKU bytes
+//	users' counts         by activity, SKU and user bytes, those of limited reservations; new ones are made first
 //	reservations          by id, those that are there; then new ones by id
 //	answers, ledger       theirs alone, under the locks above
 //
 // Stock rows are locked FOR NO KEY UPDATE, so rows of the shop that refer to them are not held up. An op that names an id alone has
-// the lines of its row looked up before anything is locked; lines never change. Booking an outcome that leaves the state alone locks no
-// SKU.
+// the lines of its row, and what they count as, looked up before anything is locked. Lines never change; terms do when another try takes
+// the row, and then the op goes back to be looked up again. Booking an outcome that leaves the state alone locks no SKU.
 //
 // Round trips with PostgreSQL, whatever the size of the batch: lock the stock rows; lock and read the rest; write; COMMIT. One more if
 // a settle finds its id known; one less if no SKU is locked. No state outlives a transaction, and statements are never prepared, so a
@@ -37,6 +38,12 @@
 //   - sku_state also keeps sums (put in, held, confirmed, compensating), so that a look at a SKU does not read its history.
 //   - A reservation belongs to one try. Every transition is a compare-and-set on its state and try; see stock.State and stock.OpKind.
 //     Another try may reopen what is void or released, unless an answer is kept.
+//   - user_take counts units by activity, SKU and user, and under an empty activity and SKU the reservations that the user holds. A line
+//     remembers the terms that it was counted under, so what goes back lowers the same count, whatever the configuration says by then.
+//     Limits hold for what is taken (settle, retake); what is imported is counted only.
+//   - A release by lines is remembered by the ledger, under the caller's op id, whatever try the row belongs to by then. A line remembers
+//     how much went back that way (parted): a late confirm takes again what the order is still for, the rest of every line.
+//   - A reservation that was confirmed once (paid) is never taken again by a confirm: that would be a doubled notice after a refund.
 //   - forward_by and expires_at are reckoned from the database's clock at the beginning of the transaction, which is no earlier than
 //     the moment at which its first statement was sent.
 //
@@ -44,6 +51,24 @@
 //
 // NULL, below zero, above 2^53, in a table of the shop in SQLite no integer: VerdictCorrupt, never sold out. Nothing moves, no fact is
 // told, the value is left as it is. Confirming goes on, what is to be given back waits. OpSet mends it, or whoever broke it.
+//
+// # Beside the hot path
+//
+// ImportStock is one transaction over as many SKUs as a catalogue has. It decides with the same core and takes locks in the same order:
+// all new stock rows, then all stock rows, then page by page sku_state and what is written. Its SKUs stay locked until it ends, so import
+// before a sale, not in it. It may take longer than whoever follows FactsChangedSince looks back; then it renews the times of change at its
+// end.
+//
+// StoreAdmission lets any number of replicas offer what admission depends on: one stores it, all use the same. Due, Search and History are
+// read page by page from an index, each beginning after the last row of the page before, so what changes meanwhile neither repeats nor
+// hides a row.
+//
+// The jobs (Tailer, Expirer, Heartbeat) hold no state that matters. What one of them misses, because it died, slept or could not reach
+// Redis, the next pass of any replica finds in the rows; leases only save work. A closing goes to every partition that the reservation
+// has a line of, a fact to its own.
+//
+// The heartbeat measures the clocks: the database's clock less ours, taken for the middle of the round trip, is wrong by at most half of it
+// (Heartbeat.Offset). What has to happen at the database's time can so be decided without asking it.
 //
 // # Errors
 //

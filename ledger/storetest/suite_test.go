@@ -26,15 +26,32 @@ var suite = []struct {
 	{"C006_CorruptStockIsNotSoldOut", caseC006},
 	{"C007_LargeIdsAndCountsAreExact", caseC007},
 	{"C008_OddQuantitiesAreRefused", caseC008},
+	{"C002_RefusalsByTheLimitBurnNoStock", caseC002},
 	{"C034_CartsInAnyOrderNeverDeadlock", caseC034},
 	{"C039_CountsOfRowsAreRight", caseC039},
 	{"C041_TheLastUnitIsSoldOnce", caseC041},
 	{"C042_OneIDSettlesOnce", caseC042},
 	{"C044_OtherLinesUnderAUsedID", caseC044},
 	{"C046_WhatIsKeptOfFailures", caseC046},
+	{"C047_TheLimitHoldsPerUserAndComesBack", caseC047},
+	{"OpenReservationsAreCounted", caseOpen},
+	{"AReleaseGivesBackWhatWasCounted", caseTerms},
+	{"FactsTellWhatUsersHave", caseFactTakes},
 	{"C050_RepeatsAndReorderingsEndAlike", caseC050},
+	{"C050_EveryMessageThreeTimes", caseC050Life},
 	{"C052_AUnitComesBackOnce", caseC052},
+	{"C052_FourWaysToGiveBackAtOnce", caseC052Ways},
+	{"C054_APaymentAroundTheTimeout", caseC054},
 	{"C056_APaidOrderStaysPaid", caseC056},
+	{"C056_NoticesInAnyOrder", caseC056Shuffled},
+	{"LinesGoBackOneByOne", casePart},
+	{"ALateConfirmTakesWhatIsStillOrdered", caseRetake},
+	{"OneOrderConfirmsAReservation", caseOrderRef},
+	{"ExpiryAfterAsking", caseAsked},
+	{"HoldsAreExtended", caseExtend},
+	{"AnUnknownIsTakenOver", caseTakeOver},
+	{"OpenOrdersAreAdopted", caseAdopt},
+	{"ACartIsSweptOncePerPartition", caseSweepCart},
 	{"TriesAndTombstones", caseTries},
 	{"BookKeepsTheFirstAnswer", caseBook},
 	{"AConfirmThatOvertakesTheBooking", caseOvertaken},
@@ -232,9 +249,29 @@ func (e *env) sound() {
 	e.t.Helper()
 	snap, err := e.Snapshot(context.Background(), nil)
 	e.must(err)
+	snap.Parts |= stock.PartLimits // the limits are those of the reservations' terms
+	snap.Takes = append(snap.Takes, e.opens()...)
 	for _, v := range stock.Check(&snap, false) {
 		e.t.Error(v)
 	}
+}
+
+// opens are the counts of the reservations that users hold.
+func (e *env) opens() []stock.UserTake {
+	e.t.Helper()
+	db := e.db()
+	defer db.Close()
+	rows, err := db.Query(`SELECT user_id, qty FROM ` + e.pick("stockgate.", "stockgate_") + `user_take WHERE activity = '' AND sku = ''`)
+	e.must(err)
+	defer rows.Close()
+	var takes []stock.UserTake
+	for rows.Next() {
+		var t stock.UserTake
+		e.must(rows.Scan(&t.User, &t.Qty))
+		takes = append(takes, t)
+	}
+	e.must(rows.Err())
+	return takes
 }
 
 // info is a SKU as the store tells of it.
