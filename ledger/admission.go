@@ -9,7 +9,7 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// ErrAdmissionVersion: the database has the version that was named with other content. Raise admission_version. Nothing was done.
+// ErrAdmissionVersion says that the database has the version that was named with other content: raise admission_version. Nothing was done.
 var ErrAdmissionVersion = errors.New("admission_version is taken")
 
 // admissionTries bounds how often StoreAdmission looks again because another replica was faster. Each time a version came in between.

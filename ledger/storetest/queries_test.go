@@ -34,6 +34,7 @@ var queriesSuite = []struct {
 	{"ImportIsSafeToRepeat", caseImportAgain},
 	{"ImportWritesDownExternalChanges", caseImportExternal},
 	{"ImportOfManySKUs", caseImportMany},
+	{"AnImportThatTakesLongIsSeenByWhoFollows", caseImportLong},
 }
 
 func TestPostgresQueries(t *testing.T) {
@@ -48,6 +49,10 @@ func TestPostgresQueries(t *testing.T) {
 	t.Run("ImportWaitsForLocksButNotLong", func(t *testing.T) {
 		t.Parallel()
 		faultImportLocked(t, newEnv(t, ledger.DriverPostgres, pg.Database))
+	})
+	t.Run("AnImportWhoseCommitIsLostIsRepeated", func(t *testing.T) {
+		t.Parallel()
+		faultImportLost(t, newEnv(t, ledger.DriverPostgres, pg.Database))
 	})
 	t.Run("ImportsAndCartsNeverDeadlock", func(t *testing.T) {
 		t.Parallel()
