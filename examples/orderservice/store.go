@@ -27,7 +27,7 @@ const (
 
 // order is one row.
 type order struct {
-	ID          int64  `json:"order"`
+	ID          int64  `json:"order,string"`
 	Reservation string `json:"reservation"`
 	User        string `json:"user,omitempty"`
 	Lines       []line `json:"lines"`

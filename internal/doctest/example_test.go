@@ -8,9 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -105,96 +102,4 @@ func TestTheSampleOrderServiceTakesTheExample(t *testing.T) {
 	f(func(*http.Request) {}, s.at, http.StatusCreated)
 	f(func(r *http.Request) { r.Header.Set("Stockgate-Lines", `"sku-1001";q=3`) }, s.at, http.StatusUnauthorized)
 	f(func(*http.Request) {}, s.forwardBy.Add(time.Millisecond), http.StatusGone)
-}
-
-// verdicts is the test that the example of docs/integrate.md has to pass.
-const verdicts = `package main
-
-import (
-	"net/http"
-	"net/http/httptest"
-	"strings"
-	"testing"
-	"time"
-)
-
-func TestTheExample(t *testing.T) {
-	now := time.Unix(AT, 0)
-	s := &service{keys: map[string][]byte{KEYID: []byte(SECRET)}, now: func() time.Time { return now }, orders: map[string]string{}}
-	ask := func(change func(http.Header)) (int, string) {
-		r := httptest.NewRequest(METHOD, TARGET, strings.NewReader(BODY))
-		for name, value := range map[string]string{HEADERS} {
-			r.Header.Set(name, value)
-		}
-		change(r.Header)
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, r)
-		if rejected := w.Header().Get("Stockgate-Outcome") == "rejected"; rejected != (w.Code >= 400) {
-			t.Errorf("%d with Stockgate-Outcome %q", w.Code, w.Header().Get("Stockgate-Outcome"))
-		}
-		return w.Code, w.Body.String()
-	}
-	same := func(http.Header) {}
-	status, first := ask(same)
-	if status != http.StatusCreated {
-		t.Fatalf("%d %s", status, first)
-	}
-	if _, again := ask(same); again != first {
-		t.Errorf("the second request got %s, the first %s", again, first)
-	}
-	for _, name := range []string{"Stockgate-Lines", "Stockgate-Reservation", "Stockgate-Forward-By", "Stockgate-Signature"} {
-		if status, body := ask(func(h http.Header) { h.Set(name, h.Get(name)+"1") }); status != http.StatusUnauthorized {
-			t.Errorf("with another %s: %d %s", name, status, body)
-		}
-	}
-	now = now.Add(2 * time.Second)
-	if status, body := ask(same); status != http.StatusGone {
-		t.Errorf("too late: %d %s", status, body)
-	}
-	now = now.Add(time.Hour)
-	if status, body := ask(same); status != http.StatusUnauthorized {
-		t.Errorf("recorded: %d %s", status, body)
-	}
-	var confirmed string
-	control := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		confirmed = r.Method + " " + r.URL.Path + " " + r.Header.Get("Authorization")
-	}))
-	defer control.Close()
-	if err := end(t.Context(), control.URL, "token", "id", "confirm", "1"); err != nil || confirmed != "POST /v1/reservations/id/confirm Bearer token" {
-		t.Errorf("%v, asked for %q", err, confirmed)
-	}
-}
-`
-
-// The example of docs/integrate.md compiles, is vetted, and does what the page asks of an order service.
-func TestTheIntegrationExampleWorks(t *testing.T) {
-	t.Parallel()
-	s := readSigned(t)
-	examples := readPage(t, "docs/integrate.md").blocks("go")
-	if len(examples) != 1 {
-		t.Fatalf("docs/integrate.md has %d blocks of Go, want 1", len(examples))
-	}
-	var headers []string
-	for name := range s.request.Header {
-		headers = append(headers, strconv.Quote(name)+": "+strconv.Quote(s.request.Header.Get(name)))
-	}
-	test := strings.NewReplacer("AT", strconv.FormatInt(s.at.Unix(), 10), "KEYID", strconv.Quote(s.keyID), "SECRET", strconv.Quote(s.secret),
-		"METHOD", strconv.Quote(s.request.Method), "TARGET", strconv.Quote(s.request.RequestURI), "BODY", strconv.Quote(string(s.body)),
-		"HEADERS", strings.Join(headers, ", ")).Replace(verdicts)
-	dir := t.TempDir()
-	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("go.mod", "module example\n\ngo 1.26\n")
-	write("main.go", examples[0].text)
-	write("main_test.go", test)
-	for _, args := range [][]string{{"vet", "."}, {"test", "."}} {
-		cmd := exec.Command("go", args...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go %s: %v\n%s", args[0], err, out)
-		}
-	}
 }

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,13 +98,9 @@ func (r *request) send(t *testing.T, base string, after func(*request)) *answer 
 // What these tests sign with is what docs/http.md shows.
 func TestTheSignatureIsTheDocumentedOne(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(root, "docs", "http.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := request{target: "/orders?ref=mail", body: `{"sku":"sku-1001","qty":2,"user":"u1"}`, reservation: "7dbfd4965e5ef1d51e52cfdb5567578c",
 		lines: `"sku-1001";q=2`, key: secret, forwardBy: time.UnixMilli(1796000001500), at: time.Unix(1796000000, 0)}
-	if !strings.Contains(string(page), "Stockgate-Signature: "+r.sign()+"\n") {
+	if !strings.Contains(read(t, "docs/http.md"), "Stockgate-Signature: "+r.sign()+"\n") {
 		t.Errorf("docs/http.md does not have %s", r.sign())
 	}
 }
