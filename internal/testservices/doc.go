@@ -1,4 +1,4 @@
-// Package testservices starts the real servers that tests need: Redis and PostgreSQL, on free ports of the loopback address, in
+// Package testservices starts the real servers that tests need: Redis, PostgreSQL and pgbouncer, on free ports of the loopback address, in
 // temporary folders. Nothing is shared with a server that may already run on the machine. A missing binary fails the test: a test
 // that skips proves nothing. Every server ends with the test that started it, or with the process, however that ends.
 //

@@ -19,10 +19,12 @@ import (
 
 // Postgres is a real PostgreSQL server with fsync and synchronous_commit on, as in production.
 type Postgres struct {
-	Addr string // host:port
-	t    testing.TB
-	p    process
-	dbs  atomic.Int64
+	Addr  string // host:port
+	t     testing.TB
+	p     process
+	dir   string   // has the cluster in data
+	extra []string // further settings
+	dbs   atomic.Int64
 }
 
 // StartPostgres makes a cluster in a temporary folder and starts it; extra are further settings, such as "max_connections=50".
@@ -31,16 +33,7 @@ func StartPostgres(t testing.TB, extra ...string) *Postgres {
 	t.Helper()
 	bin := postgresBin(t)
 	cred := postgresUser(t)
-	dir, err := os.MkdirTemp("", "stockgate-pg-") // not t.TempDir: its parents are closed to the server's user
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if cred != nil {
-		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := serverDir(t, "stockgate-pg-", cred)
 	data := filepath.Join(dir, "data")
 	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", data, "-U", "stockgate", "--auth=trust", "-E", "UTF8",
 		"--locale=C.UTF-8", "--no-sync")
@@ -49,9 +42,16 @@ func StartPostgres(t testing.TB, extra ...string) *Postgres {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
 	}
+	return serve(t, dir, cred, extra)
+}
+
+// serve starts a server on the cluster in dir, on a port of its own.
+func serve(t testing.TB, dir string, cred *syscall.Credential, extra []string) *Postgres {
+	t.Helper()
 	port := FreePort(t)
-	pg := &Postgres{Addr: loopback(port), t: t}
-	argv := []string{filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(port), "-h", "127.0.0.1", "-k", dir}
+	pg := &Postgres{Addr: loopback(port), t: t, dir: dir, extra: extra}
+	argv := []string{filepath.Join(postgresBin(t), "postgres"), "-D", filepath.Join(dir, "data"), "-p", strconv.Itoa(port),
+		"-h", "127.0.0.1", "-k", dir}
 	for _, s := range extra {
 		argv = append(argv, "-c", s)
 	}
@@ -60,6 +60,28 @@ func StartPostgres(t testing.TB, extra ...string) *Postgres {
 	pg.Start()
 	t.Cleanup(func() { pg.p.end(syscall.SIGQUIT) })
 	return pg
+}
+
+// Failover is what a planned change of the primary comes to: another server takes over with the same data, and this one is started
+// again on its old port as a standby that answers and can only be read. Nothing is written in between.
+func (pg *Postgres) Failover() (primary *Postgres) {
+	pg.t.Helper()
+	pg.p.end(syscall.SIGINT) // in order, with a checkpoint: the copy needs no recovery
+	dir := serverDir(pg.t, "stockgate-pg-", pg.p.user)
+	copied := exec.Command("cp", "-a", filepath.Join(pg.dir, "data"), dir)
+	copied.SysProcAttr = &syscall.SysProcAttr{Credential: pg.p.user}
+	if out, err := copied.CombinedOutput(); err != nil {
+		pg.t.Fatalf("copy of the cluster: %v\n%s", err, out)
+	}
+	signal := exec.Command("touch", filepath.Join(pg.dir, "data", "standby.signal"))
+	signal.SysProcAttr = copied.SysProcAttr
+	if out, err := signal.CombinedOutput(); err != nil {
+		pg.t.Fatalf("standby.signal: %v\n%s", err, out)
+	}
+	pg.Start()
+	primary = serve(pg.t, dir, pg.p.user, pg.extra)
+	primary.dbs.Store(pg.dbs.Load())
+	return primary
 }
 
 // Start starts it again after Kill, on the same port with the same data.

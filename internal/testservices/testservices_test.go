@@ -44,3 +44,56 @@ func TestPostgresKeepsItsDataOverAKill(t *testing.T) {
 		t.Fatalf("n = %d, %v", n, err)
 	}
 }
+
+func TestFailoverLeavesAReadOnlyServerAndAPrimaryWithItsData(t *testing.T) {
+	pg := StartPostgres(t)
+	dsn := pg.Database()
+	exec := func(dsn, statement string) error {
+		db, err := sql.Open("postgres", dsn)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		_, err = db.Exec(statement)
+		return err
+	}
+	if err := exec(dsn, "CREATE TABLE kept AS SELECT 7 AS n"); err != nil {
+		t.Fatal(err)
+	}
+	primary := pg.Failover()
+	if err := exec(dsn, "SELECT n FROM kept"); err != nil {
+		t.Errorf("the old primary cannot be read: %v", err)
+	}
+	if err := exec(dsn, "UPDATE kept SET n = 8"); err == nil {
+		t.Error("the old primary can be written to")
+	}
+	if err := exec(primary.DSN("t1"), "UPDATE kept SET n = 8"); err != nil {
+		t.Errorf("the new primary: %v", err)
+	}
+}
+
+func TestPgBouncerSharesItsFewConnections(t *testing.T) {
+	pg := StartPostgres(t)
+	pg.Database()
+	b := StartPgBouncer(t, pg, 2)
+	db, err := sql.Open("postgres", "postgres://stockgate@"+b.Addr+"/t1?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxIdleConns(10)
+	for range 10 {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.PingContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var n int
+	if err := db.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE datname = 't1'").Scan(&n); err != nil || n > 2 {
+		t.Fatalf("%d connections of the server behind 10 clients (%v), want at most 2", n, err)
+	}
+}
