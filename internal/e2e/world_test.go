@@ -62,6 +62,8 @@ type world struct {
 	extra      string // further top-level keys
 	// closes: see orderservice.Config; nil: unpaid orders stay open.
 	closes func(orderservice.Order) bool
+	// now is the clock that the order service compares forward-by with; nil: the true one.
+	now func() time.Time
 	// What stands between the gateways and their servers; nil: nothing.
 	toRedis, toPostgres *faults.Proxy
 
@@ -108,7 +110,7 @@ func newWorld(t testing.TB, options ...option) *world {
 	for _, o := range options {
 		o(w)
 	}
-	w.orders = orderservice.New(orderservice.Config{OrdersMax: 1_000_000, Closes: w.closes})
+	w.orders = orderservice.New(orderservice.Config{OrdersMax: 1_000_000, Closes: w.closes, Now: w.now})
 	w.dsn = w.postgres.Database()
 	w.serveOrders()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256, DialContext: (&net.Dialer{Timeout: patience}).DialContext}
