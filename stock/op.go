@@ -18,14 +18,14 @@ const (
 	// never sent: only this try's row is released, and without a row one is written from Reservation, released without a deduction.
 	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation. With Lines
 	// only those quantities go back, under OpID, which makes it safe to repeat; once nothing of any line is left, the row is released.
-	// More than is left of a line is VerdictTooMuch, and nothing is done. With UnlessPaid a confirmed row is left as it is (VerdictStale).
+	// More than is left of a line is VerdictTooMuch, and nothing is done; of a released row nothing is left. With UnlessPaid a confirmed row is left as it is (VerdictStale).
 	OpRelease
 	// OpConfirm: held → confirmed, also past its time. A released row is taken again if Retake is set, it was never confirmed before,
-	// and stock and limits allow it; otherwise VerdictStale, VerdictSoldOut, VerdictShort or VerdictPurchaseLimit. A row that has another
-	// OrderRef already is VerdictKeyReused.
+	// and stock and limits allow it: every line less what was released by lines before. Otherwise VerdictStale, VerdictPaused,
+	// VerdictPurchaseLimit, VerdictShort or VerdictSoldOut. A row that has another OrderRef already is VerdictKeyReused.
 	OpConfirm
 	// OpExpire: held → released, by compare-and-set on (state held, Try, ExpiresAt). If nobody was asked (Asked false), only once its
-	// time is over and if its outcome is accepted. If the order service was asked (Asked true) and said that there is no live order, at
+	// time is over and if its outcome is accepted; a hold of 0 has no end. If the order service was asked (Asked true) and said that there is no live order, at
 	// once: then the row's outcome must still be Outcome, as it was read, and becomes Answered.
 	OpExpire
 	// OpExtend makes the hold of a held reservation Hold long, counted from where it began; it never makes it shorter. A repeat changes
@@ -33,11 +33,11 @@ const (
 	OpExtend
 	// OpTakeOver makes a held reservation of unknown outcome the try of Reservation (owner, new forward_by), without a deduction, by
 	// compare-and-set on (state held, outcome unknown, Try), and only once forward_by + Delay is over by the database's clock: before
-	// that, or if the row has moved on, VerdictStale.
+	// that, or if the row has moved on, VerdictStale. The row keeps its lines and terms; its hold begins anew if that makes it end later.
 	OpTakeOver
 	// OpAdopt writes a reservation whose units were taken from the stock row before stockgate knew of them: an open order that is
 	// imported. The ledger gets the units as stock put in (adjust) and as deducted (settle), so available does not move. State is held
-	// with outcome accepted, or confirmed if Confirm is set. The same id again with the same lines is VerdictDone, with others VerdictKeyReused.
+	// with outcome accepted, or confirmed if Confirm is set. Limits are counted, not enforced. The same id again with the same lines is VerdictDone, with others VerdictKeyReused.
 	OpAdopt
 	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written.
 	OpSweep
@@ -130,7 +130,7 @@ const (
 	VerdictNone               Verdict = iota
 	VerdictDone                       // done now, or found done by this very try or op id
 	VerdictDuplicate                  // settle: another try's row, which may not be reopened (Row.Reopens): Row tells
-	VerdictKeyReused                  // settle: same id, other fingerprint; set, adjust: same op id, another change
+	VerdictKeyReused                  // same id, other fingerprint; same op id, another change; confirm: another order
 	VerdictVoided                     // settle: this try was ended (void or released) before; it may never settle
 	VerdictUnknownReservation         // no row of that id
 	VerdictStale                      // compare-and-set failed: the row is in another state or of another try: Row tells
