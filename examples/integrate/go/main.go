@@ -267,7 +267,14 @@ func (s *service) post(reservation, call string, body any) (int, []byte, error) 
 
 // extend gives the buyer more time. The new end counts only once stockgate has agreed.
 func (s *service) extend(w http.ResponseWriter, r *http.Request) {
-	status, text, err := s.post(r.PathValue("reservation"), "extend", map[string]any{"hold": r.FormValue("hold")})
+	s.mu.Lock()
+	o := s.orders[r.PathValue("reservation")]
+	s.mu.Unlock()
+	if o == nil {
+		answer(w, http.StatusNotFound, nil)
+		return
+	}
+	status, text, err := s.post(o.Reservation, "extend", map[string]any{"hold": r.FormValue("hold")})
 	var granted struct {
 		ExpiresAt time.Time `json:"expires_at"`
 	}

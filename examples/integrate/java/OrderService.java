@@ -290,6 +290,10 @@ public final class OrderService {
 
     private void step(HttpExchange e, Order o, String step) throws IOException {
         Map<String, String> query = query(e);
+        if (!query.values().stream().allMatch(v -> v.matches("[A-Za-z0-9._:-]{1,128}"))) { // what is put into JSON as it is
+            answer(e, 400, "{}");
+            return;
+        }
         boolean done = step.equals("extend") && extend(o, query.get("hold")); // it asks the gateway: not under the lock
         String json;
         synchronized (orders) {
