@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,13 +11,25 @@ import (
 )
 
 // clockDB is a database whose clock is ahead, with a way to it and a way back.
-type clockDB struct{ ahead, there, back time.Duration }
+type clockDB struct {
+	mu                 sync.Mutex
+	ahead, there, back time.Duration
+}
 
 func (db *clockDB) Beat(context.Context, string, bool) (stock.Pulse, error) {
-	time.Sleep(db.there)
-	now := time.Now().Add(db.ahead)
-	time.Sleep(db.back)
+	db.mu.Lock()
+	ahead, there, back := db.ahead, db.there, db.back
+	db.mu.Unlock()
+	time.Sleep(there)
+	now := time.Now().Add(ahead)
+	time.Sleep(back)
 	return stock.Pulse{Live: 1, Now: now}, nil
+}
+
+func (db *clockDB) become(ahead, there time.Duration) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.ahead, db.there = ahead, there
 }
 
 func TestTheOffsetOfTheClocksIsWithinItsBound(t *testing.T) {
@@ -50,20 +63,20 @@ func TestASlowBeatKeepsTheExactOffset(t *testing.T) {
 		h := NewHeartbeat(db, HeartbeatConfig{RedisOK: func() bool { return true }})
 		runLoop(t, h.Run)
 		after(2 * time.Second)
-		db.there = 500 * time.Millisecond
+		db.become(time.Second, 500*time.Millisecond)
 		after(3 * time.Second)
 		if offset, bound, _ := h.Offset(); offset != time.Second || bound != 2*time.Millisecond {
 			t.Errorf("offset %s ± %s after slow beats", offset, bound)
 		}
-		db.ahead = 9 * time.Second // the database was moved: no measurement of before agrees
-		after(3 * time.Second)
-		if offset, bound, _ := h.Offset(); (offset - db.ahead).Abs() > bound {
-			t.Errorf("offset %s ± %s, want %s", offset, bound, db.ahead)
-		}
-		db.ahead += 100 * time.Millisecond // agrees still, but not for ever
-		after(30 * time.Second)
-		if offset, bound, _ := h.Offset(); (offset - db.ahead).Abs() > bound {
-			t.Errorf("offset %s ± %s, want %s", offset, bound, db.ahead)
+		for _, moved := range []time.Duration{
+			9 * time.Second,                      // no measurement of before agrees
+			9*time.Second + 100*time.Millisecond, // agrees still, but not for ever
+		} {
+			db.become(moved, 500*time.Millisecond)
+			after(30 * time.Second)
+			if offset, bound, _ := h.Offset(); (offset - moved).Abs() > bound {
+				t.Errorf("offset %s ± %s, want %s", offset, bound, moved)
+			}
 		}
 	})
 }
