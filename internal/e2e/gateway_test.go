@@ -81,6 +81,26 @@ func (w *world) newGateway(public, control int) *gateway {
 	return g
 }
 
+// restart ends it in order and starts it with the world's present configuration.
+func (g *gateway) restart() {
+	g.w.t.Helper()
+	g.term()
+	if err := os.WriteFile(g.config, []byte(g.w.configFor(g.ports())), 0o600); err != nil {
+		g.w.t.Fatal(err)
+	}
+	g.start()
+	g.awaitReady()
+}
+
+func (g *gateway) ports() (public, control int) {
+	for url, port := range map[string]*int{g.public: &public, g.control: &control} {
+		if _, err := fmt.Sscanf(url, "http://127.0.0.1:%d", port); err != nil {
+			g.w.t.Fatal(err)
+		}
+	}
+	return public, control
+}
+
 func tail(s string, n int) string {
 	if len(s) > n {
 		return "…" + s[len(s)-n:]

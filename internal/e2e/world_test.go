@@ -57,6 +57,8 @@ type world struct {
 	stockTable string // flow YAML; "" = stockgate's own
 	noRedis    bool   // redis.mode none
 	backendURL string // where gateways find the order service; "" = at backend
+	orderDelay string // of the order service
+	unique     bool   // the order service keeps one order per reservation
 	admit      string // further keys of the route's admit, as flow YAML
 	defaults   string // further keys of defaults, as flow YAML
 	extra      string // further top-level keys
@@ -106,7 +108,7 @@ func (w *world) gatewayDSN() string {
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s"}
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s", orderDelay: "3s"}
 	for _, o := range options {
 		o(w)
 	}
@@ -158,7 +160,7 @@ breaker: {open: 200ms, open_max: 1s}
 fallback: {transactions: 1000/s, lines: 100000/s, queue: {max_wait: %s}}
 replica_timeout: 3s
 upstreams:
-  orders: {url: "%s", max_connections: 4096, order_delay: 3s%s}
+  orders: {url: "%s", max_connections: 4096, order_delay: %s%s}
 routes:
   - name: place-order
     match: {methods: [POST], path: /orders}
@@ -172,7 +174,7 @@ defaults: {hold: %s%s}
 %s
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: %s}
-`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.upstream,
+`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 
