@@ -309,7 +309,7 @@ func TestDuplicates(t *testing.T) {
 	}
 	row.Answer, row.State, row.OrderRef = nil, stock.StateConfirmed, "47"
 	d := b.admit("k")
-	if want := `{"reservation":"` + id.String() + `","state":"confirmed","order_ref":"47"}`; !d.Resolved || string(d.Replay.Body) != want {
+	if want := `{"reservation":"` + id.String() + `","ordered":true}`; !d.Resolved || string(d.Replay.Body) != want {
 		t.Fatalf("decision = %+v: the order exists, although its answer was lost", d)
 	}
 	other := wish("k")

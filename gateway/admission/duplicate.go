@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/stockgate/stockgate/stock"
@@ -75,15 +74,8 @@ func (a *Admitter) known(r *wanted, s Source, row *stock.Row) (d Decision, known
 }
 
 // resolved is the answer for an order that is known to exist although the backend's own answer is not kept: it was lost and the order
-// service or an operator said how it ended, or it is older than answers.keep.
+// service or an operator said how it ended, or it is older than answers.keep. It says nothing that changes: one request id has one answer.
 func resolved(row *stock.Row) *stock.Answer {
-	body, err := json.Marshal(struct {
-		Reservation string `json:"reservation"`
-		State       string `json:"state"`
-		OrderRef    string `json:"order_ref,omitempty"`
-	}{row.ID.String(), row.State.String(), row.OrderRef})
-	if err != nil { // three strings always have a JSON form
-		body = nil
-	}
-	return &stock.Answer{Status: 200, Headers: []stock.Header{{Name: "Content-Type", Value: "application/json"}}, Body: body, Try: row.Try}
+	return &stock.Answer{Status: 200, Headers: []stock.Header{{Name: "Content-Type", Value: "application/json"}}, Try: row.Try,
+		Body: []byte(`{"reservation":"` + row.ID.String() + `","ordered":true}`)}
 }

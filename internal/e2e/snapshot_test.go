@@ -139,7 +139,7 @@ func ordersOf(t *testing.T, recorded []orderservice.Order) []stock.Order {
 			}
 		}
 		for _, l := range o.Lines {
-			orders = append(orders, stock.Order{Ref: o.Order, Reservation: id, SKU: l.SKU, Qty: l.Qty, User: o.User,
+			orders = append(orders, stock.Order{Ref: o.Order, Reservation: id, SKU: l.SKU, Qty: l.Qty - l.Refunded, User: o.User,
 				Key: o.Key, Cancelled: o.State == orderservice.Cancelled})
 		}
 	}
