@@ -19,9 +19,6 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// RouteImport is the route of reservations that were made of open orders. No configured route may have this name.
-const RouteImport = "import"
-
 const (
 	adoptPage  = 256 // orders handed to the deducter at a time: what it commits in one transaction
 	skusAtOnce = 8   // look-ups of SKUs at a time
@@ -281,9 +278,9 @@ func (s *Server) adoption(ctx context.Context, o *openOrder) (*stock.Op, error) 
 	if err != nil {
 		return nil, err
 	}
-	id := stock.DeriveID(s.deps.Deployment(), RouteImport, "", o.user, o.ref)
+	id := stock.DeriveID(s.deps.Deployment(), stock.RouteImport, "", o.user, o.ref)
 	return &stock.Op{Kind: stock.OpAdopt, ID: id, Confirm: o.paid, OrderRef: o.ref, Reason: importedReason, Actor: actorOf(ctx),
-		Reservation: &stock.Reservation{ID: id, Try: try, Fingerprint: stock.Fingerprint(o.lines), User: o.user, Route: RouteImport,
+		Reservation: &stock.Reservation{ID: id, Try: try, Fingerprint: stock.Fingerprint(o.lines), User: o.user, Route: stock.RouteImport,
 			Lines: o.lines, Hold: o.hold, Keyed: true}}, nil
 }
 

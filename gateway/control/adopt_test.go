@@ -33,7 +33,7 @@ func TestOpenOrdersBecomeReservations(t *testing.T) {
 	}
 	row := b.rows[stock.DeriveID("d", "import", "", "u1", "o-1")]
 	if row == nil || fmt.Sprint(row.Lines) != "[{sku-1 2} {sku-2 1}]" || row.State != stock.StateHeld || row.OrderRef != "o-1" ||
-		row.Hold != 20*time.Minute || row.Route != RouteImport || row.Try == 0 {
+		row.Hold != 20*time.Minute || row.Route != stock.RouteImport || row.Try == 0 {
 		t.Fatalf("%+v", row)
 	}
 	if row := b.rows[stock.DeriveID("d", "import", "", "", "o-2")]; row == nil || row.State != stock.StateConfirmed || row.Hold != 15*time.Minute {

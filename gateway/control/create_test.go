@@ -162,3 +162,31 @@ func TestC008_C044_AnUnclearDirectReservationAsksForNothing(t *testing.T) {
 		t.Fatalf("%+v", d.wishes)
 	}
 }
+
+// service is an order service that has an order of everything.
+type service struct{}
+
+func (service) Policy(string) (asks, unique bool, delay time.Duration) {
+	return true, false, time.Minute
+}
+
+func (service) Ask(context.Context, string, stock.ID) (admission.BackendState, bool) {
+	return admission.Open, true
+}
+
+func TestNoOrderServiceIsAskedOfADirectReservation(t *testing.T) {
+	t.Parallel()
+	f := func(others admission.Backend, route, want string) {
+		t.Helper()
+		b := WithDirect(others)
+		asks, unique, delay := b.Policy(route)
+		state, ok := b.Ask(context.Background(), route, stock.ID{1})
+		if got := fmt.Sprint(asks, unique, delay, state, ok); got != want {
+			t.Errorf("%s: %s, want %s", route, got, want)
+		}
+	}
+	f(service{}, admission.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
+	f(nil, admission.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
+	f(service{}, "place-order", fmt.Sprint(true, false, time.Minute, admission.Open, true))
+	f(nil, "place-order", fmt.Sprint(false, false, 0*time.Second, admission.NoOrder, false))
+}

@@ -72,11 +72,11 @@
 // They go through admission as a buyer's request does, on the route admission.RouteAPI, with the same limits, windows and refusals, and
 // nothing is forwarded. So there is no outcome to wait for: the answer is booked as accepted with the commit that keeps it, and the
 // hold ends by confirm, release or time. A replica that ends between settle and booking leaves an unknown that everybody knows the end
-// of: nobody was told. Who asks for orders of RouteAPI is answered that there is none.
+// of: there is no order. WithDirect tells admission so, and a retry takes it over; without one it is shown as unknown until released.
 //
 // # Open orders
 //
-// An import of open orders (RouteImport) writes reservations whose units left the stock row before stockgate came: the ledger gets them
+// An import of open orders (stock.RouteImport) writes reservations whose units left the stock row before stockgate came: the ledger gets them
 // as put in and as deducted at once. The id follows from user and order reference.
 //
 // # Release

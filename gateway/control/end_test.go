@@ -175,7 +175,7 @@ func TestC050_DoubledNoticesMoveNothing(t *testing.T) {
 		for _, call := range calls {
 			b.do("POST", reservationPath+call[0], call[1])
 		}
-		sku, row := b.skus["sku-1"], b.rows[stock.ID(must(stock.ParseID(reservationID)))]
+		sku, row := b.skus["sku-1"], b.rows[must(stock.ParseID(reservationID))]
 		if row.State != stock.StateConfirmed || sku.Available != 8 {
 			t.Fatalf("%v: %s, available %d", calls, row.State, sku.Available)
 		}
