@@ -15,11 +15,28 @@ import (
 type wish struct {
 	SKU   string `json:"sku"`
 	Qty   *int64 `json:"qty"` // absent: 1
-	User  string `json:"user"`
+	User  name   `json:"user"`
 	Items []struct {
 		SKU      string `json:"sku"`
 		Quantity int64  `json:"quantity"`
 	} `json:"items"` // of a cart, in place of SKU and Qty
+}
+
+// name is a user's: text, or a number, which is kept digit by digit.
+type name string
+
+// UnmarshalJSON reads a string as it is and a number as its text: as a float it would lose its last digits.
+func (n *name) UnmarshalJSON(raw []byte) error {
+	if len(raw) == 0 || raw[0] != '"' {
+		var number json.Number
+		err := json.Unmarshal(raw, &number)
+		*n = name(number)
+		return err
+	}
+	var text string
+	err := json.Unmarshal(raw, &text)
+	*n = name(text)
+	return err
 }
 
 // lines are the wished ones, not merged yet.
@@ -42,7 +59,7 @@ func (w *wish) lines() []stock.Line {
 func readWish(r *http.Request, body []byte) (lines []Line, user string, err error) {
 	var w wish
 	bad := json.Unmarshal(body, &w)
-	user = cmp.Or(w.User, r.Header.Get("X-User-Id"))
+	user = cmp.Or(string(w.User), r.Header.Get("X-User-Id"))
 	if given := r.Header.Get(linesHeader); given != "" {
 		lines, err = parseLines(given)
 		return lines, user, err
