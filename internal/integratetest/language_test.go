@@ -31,12 +31,13 @@ func TestTheOrderServicesOfThePage(t *testing.T) {
 			g := newGateway(t, testservices.FreePort(t))
 			listen := fmt.Sprintf("127.0.0.1:%d", g.backend)
 			base := "http://" + listen
-			start(t, base+"/", []string{"LISTEN=" + listen, "SIGN_SECRET=" + secret, "CONTROL_URL=" + g.control, "CONTROL_TOKEN=" + token}, l.argv()...)
+			control := newControlSide(t, g.control)
+			start(t, base+"/", []string{"LISTEN=" + listen, "SIGN_SECRET=" + secret, "CONTROL_URL=" + control.URL, "CONTROL_TOKEN=" + token}, l.argv()...)
 			t.Run("takes what is signed", func(t *testing.T) { takesWhatIsSigned(t, base) })
 			t.Run("one order per reservation", func(t *testing.T) { oneOrderPerReservation(t, base) })
 			t.Run("says what became of it", func(t *testing.T) { saysWhatBecameOfIt(t, base) })
 			g.start()
-			t.Run("confirm, release, extend", func(t *testing.T) { livesBehind(t, g) })
+			t.Run("confirm, release, extend", func(t *testing.T) { livesBehind(t, g, control) })
 		})
 	}
 }

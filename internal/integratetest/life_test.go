@@ -7,7 +7,7 @@ import (
 )
 
 // livesBehind brings orders of the small order services through their life. The steps go through the gateway, too.
-func livesBehind(t *testing.T, g *gateway) {
+func livesBehind(t *testing.T, g *gateway, control *controlSide) {
 	for _, sku := range []string{"sku-1", "sku-2", "short-1"} {
 		g.setStock(t, sku, 100)
 	}
@@ -37,6 +37,7 @@ func livesBehind(t *testing.T, g *gateway) {
 	})
 	want(t, g, cart, "refund", http.StatusOK)
 	g.becomes(t, cart, "released")
+	control.heard(t, cart, "confirm 503", "confirm 200", "release 200", "release 200", "release 200")
 	if left := g.available(t, "sku-1"); left != 98 {
 		t.Errorf("%d of sku-1 are available, want 98: the first order's 2 are sold", left)
 	}
@@ -45,6 +46,15 @@ func livesBehind(t *testing.T, g *gateway) {
 	want(t, g, cancelled, "cancel", http.StatusOK)
 	g.becomes(t, cancelled, "released")
 	want(t, g, cancelled, "pay", http.StatusConflict)
+
+	// Stockgate has heard of a payment that the order service does not know of: the cancel does not undo it.
+	settled := g.order(t, "/orders", "settled", `{"sku":"sku-2","qty":1}`).order.Reservation
+	g.call(t, "POST", "/v1/reservations/"+settled+"/confirm", "", nil)
+	want(t, g, settled, "cancel", http.StatusOK)
+	control.heard(t, settled, "release 200")
+	if r := g.reservation(t, settled); r.State != "confirmed" {
+		t.Errorf("a cancel of what is not paid has made it %s", r.State)
+	}
 
 	extended := g.order(t, "/orders", "extended", `{"sku":"sku-1","qty":1}`).order.Reservation
 	before := g.reservation(t, extended).ExpiresAt

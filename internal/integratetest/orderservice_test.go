@@ -41,6 +41,7 @@ func (s *shop) configure(hold string) {
 		{`listen: "127.0.0.1:9090"`, `token: "` + token + `", listen: "` + address(s.control) + `"`},
 		{"http://127.0.0.1:3000", fmt.Sprintf("http://127.0.0.1:%d", s.backend)},
 		{"dsn: stockgate.db", `dsn: "` + filepath.Join(s.t.TempDir(), "stockgate.db") + `"`},
+		{"secret: only-for-trying-it-out", "secret: " + secret},
 		{"order_delay: 10s", "order_delay: 5s"},
 		{"hold: 2m", "hold: " + hold},
 	} {
@@ -59,7 +60,7 @@ func (s *shop) serve(control string) {
 	s.t.Helper()
 	listen := fmt.Sprintf("127.0.0.1:%d", s.backend)
 	s.process = start(s.t, "http://"+listen+"/orders/count", nil, filepath.Join(built, "orderservice"),
-		"--listen", listen, "--db", s.file, "--control", control, "--token", token)
+		"--listen", listen, "--db", s.file, "--control", control, "--token", token, "--key", keyID+"="+secret)
 }
 
 // buy places an order for one unit and returns its path and its reservation.
@@ -128,6 +129,10 @@ func TestTheOrderServiceOfTheExamples(t *testing.T) {
 	if a := s.does(t, "GET", "/orders/count", "", http.StatusOK); a.body != `{"orders":1}` {
 		t.Errorf("count: %s", a.body)
 	}
+
+	base := fmt.Sprintf("http://127.0.0.1:%d", s.backend)
+	takesWhatIsSigned(t, base)
+	oneOrderPerReservation(t, base)
 }
 
 // The order service dies after it has taken the payment and before stockgate has heard of it. Started again, it tells.
