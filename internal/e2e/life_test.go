@@ -105,9 +105,7 @@ func (b *buyer) next(n int) {
 	case dice < 20:
 		b.twice(b.remember(draw(b.rng, n)))
 	case dice < 22 && len(b.recent) > 0:
-		other := b.recent[b.rng.IntN(len(b.recent))]
-		other.lines = draw(b.rng, n).lines
-		b.send(other, b.gateway())
+		b.send(b.reuse(b.recent[b.rng.IntN(len(b.recent))], n), b.gateway())
 	case dice < 30:
 		w := draw(b.rng, n)
 		w.key = ""
@@ -116,6 +114,18 @@ func (b *buyer) next(n int) {
 		b.send(b.remember(draw(b.rng, n)), b.gateway())
 	}
 }
+
+// reuse is another wish under a used key, on the same route: on another one it would be another reservation.
+func (b *buyer) reuse(w wish, n int) wish {
+	for {
+		other := wish{lines: draw(b.rng, n).lines, user: w.user, key: w.key}
+		if _, path := other.route(); path == second(w.route()) {
+			return other
+		}
+	}
+}
+
+func second(_, path string) string { return path }
 
 func (b *buyer) gateway() *gateway { return b.l.gateways[b.rng.IntN(len(b.l.gateways))] }
 
@@ -220,7 +230,7 @@ func (l *lifeWorld) watch(over <-chan struct{}) {
 		s := l.snapshot(l.t.(*testing.T), store, nil, nil, l.skus)
 		s.Orders = l.inTimeOrders(s.Orders)
 		for _, v := range stock.Check(s, false) {
-			l.t.Errorf("during the sale: %s", v)
+			l.t.Errorf("during the sale: %s%s", v, l.story(l.t.(*testing.T), store, v.ID))
 		}
 		n++
 	}

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,8 +67,32 @@ func (w *world) requireInvariants(t *testing.T, replies []told, skus ...string) 
 		<-time.After(100 * time.Millisecond)
 	}
 	for _, v := range left {
-		t.Errorf("%s", v)
+		t.Errorf("%s%s", v, w.story(t, store, v.ID))
 	}
+}
+
+// story is what ledger and order service have of a reservation, for the one who looks for the fault.
+func (w *world) story(t *testing.T, store *ledger.Store, id stock.ID) string {
+	t.Helper()
+	if id.IsZero() {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var b strings.Builder
+	rows, err := store.History(ctx, stock.AuditOf{Reservation: id}, stock.AuditRow{}, 100)
+	for _, r := range slices.Backward(rows) {
+		fmt.Fprintf(&b, "\n\t%s ledger: %s %+d of %s, try %s, op %s, %s by %s", r.At.Format(time.StampMicro), r.Kind, r.Delta, r.SKU, r.Try, r.Op, r.Reason, r.Actor)
+	}
+	for _, o := range w.orders.Orders() {
+		if o.Reservation == id.String() {
+			fmt.Fprintf(&b, "\n\t%s order %s: %+v", o.At.Format(time.StampMicro), o.Order, o)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(&b, "\n\tno ledger: %v", err)
+	}
+	return b.String()
 }
 
 // snapshot gathers in the order that makes every order explainable: orders and replies first, then the database, then Redis.
