@@ -112,7 +112,7 @@ func newWorld(t testing.TB, options ...option) *world {
 	for _, o := range options {
 		o(w)
 	}
-	w.orders = orderservice.New(orderservice.Config{OrdersMax: 1_000_000, Closes: w.closes, Now: w.now})
+	w.orders = orderservice.New(orderservice.Config{OrdersMax: 1_000_000, Closes: w.closes, Unique: w.unique, Now: w.now})
 	w.dsn = w.postgres.Database()
 	w.serveOrders()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256, DialContext: (&net.Dialer{Timeout: patience}).DialContext}
