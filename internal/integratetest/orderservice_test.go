@@ -25,7 +25,7 @@ func newShop(t *testing.T, hold string) *shop {
 	s := &shop{gateway: newGateway(t, testservices.FreePort(t)), file: filepath.Join(t.TempDir(), "orders.db")}
 	s.configure(hold)
 	s.serve(s.control)
-	s.gateway.start()
+	s.start()
 	s.setStock(t, "sku-1001", 10)
 	s.setStock(t, "sku-1002", 10)
 	return s
