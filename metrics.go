@@ -54,7 +54,10 @@ var (
 	descJobSuccess       = desc("job_last_success_timestamp_seconds", "When a background job last ended well; 0: never.", "job")
 	descJobFailures      = desc("job_failures_total", "Passes of a background job that failed.", "job")
 	descUnknown          = desc("unknown_reservations", "Held reservations of unknown outcome, those in flight included, as of the last audit.")
+	descTakesDropped     = desc("redis_takes_dropped_total", "Users' quantities of limited SKUs that Redis was not told of; the database decides about them.")
+	descExpiryStuck      = desc("expiry_stuck", "Reservations past their end that cannot be given back, because their stock row is gone or holds no number. Alert on it.")
 	descUnknownAge       = desc("unknown_oldest_seconds", "How long the oldest of them has been so: alert when it passes the order service's order_delay.")
+	descStuck            = desc("expiry_stuck", "Reservations past their time whose units cannot be put back, because a stock row is gone or corrupt: alert on it.")
 	descBroken           = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
 	descAudited          = desc("audited_skus", "SKUs in the last audit.")
 	descClockOffset      = desc("clock_offset_seconds", "How far the database's clock is ahead of this gateway's. Windows and forward-by follow the database's.")
@@ -127,6 +130,7 @@ func (c appCollector) redis(e emitter) {
 	e.counter(descStale, uint64(s.Stale))
 	e.counter(descCorrupt, uint64(s.Corrupt))
 	e.counter(descDropped, uint64(s.ClosingsDropped+s.FactsDropped))
+	e.counter(descTakesDropped, uint64(s.TakesDropped))
 	e.gauge(descConnections, float64(s.Connections))
 }
 
@@ -148,6 +152,7 @@ func (c appCollector) traffic(e emitter) {
 	}
 	pending, _ := core.admitter.Pending()
 	e.gauge(descPending, float64(pending))
+	e.gauge(descExpiryStuck, float64(core.expirer.Stuck()))
 }
 
 func (c appCollector) audit(e emitter) {
@@ -158,6 +163,9 @@ func (c appCollector) audit(e emitter) {
 	}
 	count, oldest, _ := c.a.audit.shown()
 	e.gauge(descUnknown, float64(count))
+	if core := c.a.readyCore(); core != nil {
+		e.gauge(descStuck, float64(core.expirer.Stuck()))
+	}
 	e.gauge(descUnknownAge, oldest.Seconds())
 	checked, tooLarge := c.a.audit.coverage()
 	e.gauge(descAudited, float64(checked))

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -65,6 +64,9 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 func (a *app) unresolved() api.Unresolved {
 	count, oldest, at := a.audit.shown()
 	u := api.Unresolved{Unknown: count, OldestMS: oldest.Milliseconds(), Stuck: int64(a.resolver.Stuck()), CountedAt: at}
+	if core := a.readyCore(); core != nil {
+		u.Stuck += core.expirer.Stuck()
+	}
 	for _, d := range a.resolver.Distrusted() {
 		u.Distrusted = append(u.Distrusted, d.Upstream)
 	}
@@ -73,7 +75,7 @@ func (a *app) unresolved() api.Unresolved {
 
 // resolvable are the routes whose reservations can be of unknown outcome.
 func (a *app) resolvable() []string {
-	return append(guardedRoutes(a.cfg), admission.RouteAPI)
+	return append(guardedRoutes(a.cfg), stock.RouteAPI, stock.RouteImport)
 }
 
 // told tells memory and Redis what an import has left.

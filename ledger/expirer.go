@@ -112,6 +112,7 @@ func (e *Expirer) pass(ctx context.Context) (failed error) {
 	var stuck int64
 	for {
 		if ok, err := e.lease(ctx); err != nil || !ok {
+			e.stuck.Store(0) // whoever has the lease counts them
 			return cmp.Or(err, failed)
 		}
 		rows, err := e.store.Expired(ctx, e.cfg.Routes, last, e.cfg.Batch)
@@ -121,10 +122,18 @@ func (e *Expirer) pass(ctx context.Context) (failed error) {
 		n, err := e.release(ctx, rows)
 		failed, stuck = cmp.Or(err, failed), stuck+n
 		if len(rows) < e.cfg.Batch {
-			e.stuck.Store(stuck)
+			e.show(stuck)
 			return failed
 		}
 		last = rows[len(rows)-1]
+	}
+}
+
+// show keeps the count of what cannot be ended, and logs it whenever it has changed.
+func (e *Expirer) show(stuck int64) {
+	if before := e.stuck.Swap(stuck); stuck != before && stuck > 0 && e.cfg.Log != nil {
+		e.cfg.Log.Error("the time of reservations is over, but their units cannot be put back: their stock rows are gone or hold what "+
+			"cannot be sold from; they stay held until that is mended", zap.Int64("reservations", stuck))
 	}
 }
 

@@ -38,7 +38,8 @@ type Unresolved struct {
 	Unknown int64 `json:"unknown"`
 	// OldestMS is for how long the oldest of them has been.
 	OldestMS int64 `json:"oldest_ms,omitempty"`
-	// Stuck is how many reservations are past hold_max and still held, because the order service does not answer.
+	// Stuck is how many reservations should have ended and are still held: past hold_max, because the order service does not answer, or
+	// past their time, because the stock row that their units go back to is gone or corrupt. The replica whose turn it is counts them.
 	Stuck int64 `json:"stuck"`
 	// Distrusted names the upstreams whose resolve is no longer believed, because it says yes to everything.
 	Distrusted []string `json:"distrusted,omitempty"`
