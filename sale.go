@@ -171,7 +171,7 @@ func (s *sale) MaxQty(sku string) (most int64, key string) { return s.book().Max
 // name, and for none.
 func (s *sale) candidates(deployment string, routes []string, user, request string) []stock.ID {
 	var ids []stock.ID
-	for _, route := range append([]string{admission.RouteAPI}, routes...) {
+	for _, route := range append([]string{stock.RouteAPI}, routes...) {
 		ids = append(ids, stock.DeriveID(deployment, route, "", user, request))
 		for _, a := range s.book().Rules().Activities {
 			ids = append(ids, stock.DeriveID(deployment, route, a.ID, user, request))

@@ -239,7 +239,7 @@ func (a *app) registerMetrics() error {
 // newCore wires what admits orders.
 func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
-	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Sale: a.sale, Backend: a.resolver, Log: a.log}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client

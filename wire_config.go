@@ -18,7 +18,6 @@ import (
 	"github.com/stockgate/stockgate/filters/lane"
 	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway"
-	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/ledger"
@@ -212,10 +211,9 @@ func guardedRoutes(c *config.Config) []string {
 	return names
 }
 
-// expiringRoutes are those whose accepted reservations time may end: their upstream cannot be asked what became of them, or there is none
-// to be asked.
+// expiringRoutes are the guarded routes whose accepted reservations time may end: their upstream cannot be asked what became of them.
 func expiringRoutes(c *config.Config) []string {
-	names := []string{admission.RouteAPI, stock.RouteImport}
+	var names []string
 	for _, r := range c.Routes {
 		if r.Admit != nil && c.Upstreams[r.Upstream].Resolve == "" {
 			names = append(names, r.Name)

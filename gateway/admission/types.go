@@ -8,15 +8,12 @@ import (
 
 // Wish is what one HTTP request on a guarded route asks for. The caller owns it; Admit copies what it keeps.
 type Wish struct {
-	Route     string       // name of the guarded route; RouteAPI for a direct reservation
+	Route     string       // name of the guarded route; stock.RouteAPI for a direct reservation
 	Activity  string       // that the request names; "" = none. It is part of the reservation's id
 	User      string       // "" = none
 	RequestID string       // 1–255 visible ASCII bytes; "" = none, then an id is drawn and there is no replay
 	Lines     []stock.Line // merged, sorted by SKU bytes, at least one; of any partitions
 }
-
-// RouteAPI is the route of reservations that the order service asks for itself, without a request that is forwarded.
-const RouteAPI = "api"
 
 // Terms are what the sale says of one line at a moment.
 type Terms struct {

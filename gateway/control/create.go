@@ -83,7 +83,7 @@ func (s *Server) readWish(r *http.Request) (*admission.Wish, time.Duration, erro
 	if err != nil {
 		return nil, 0, err
 	}
-	w := &admission.Wish{Route: admission.RouteAPI}
+	w := &admission.Wish{Route: stock.RouteAPI}
 	if w.Lines, err = s.wishedLines(body); err != nil {
 		return nil, 0, err
 	}

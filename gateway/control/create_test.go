@@ -185,8 +185,8 @@ func TestNoOrderServiceIsAskedOfADirectReservation(t *testing.T) {
 			t.Errorf("%s: %s, want %s", route, got, want)
 		}
 	}
-	f(service{}, admission.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
-	f(nil, admission.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
+	f(service{}, stock.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
+	f(nil, stock.RouteAPI, fmt.Sprint(true, true, 0*time.Second, admission.NoOrder, true))
 	f(service{}, "place-order", fmt.Sprint(true, false, time.Minute, admission.Open, true))
 	f(nil, "place-order", fmt.Sprint(false, false, 0*time.Second, admission.NoOrder, false))
 }

@@ -17,7 +17,7 @@ type withDirect struct{ admission.Backend }
 
 // Policy implements admission.Backend.
 func (b withDirect) Policy(route string) (asks, unique bool, delay time.Duration) {
-	if route == admission.RouteAPI {
+	if route == stock.RouteAPI {
 		return true, true, 0
 	}
 	if b.Backend == nil {
@@ -28,7 +28,7 @@ func (b withDirect) Policy(route string) (asks, unique bool, delay time.Duration
 
 // Ask implements admission.Backend.
 func (b withDirect) Ask(ctx context.Context, route string, id stock.ID) (admission.BackendState, bool) {
-	if route == admission.RouteAPI {
+	if route == stock.RouteAPI {
 		return admission.NoOrder, true
 	}
 	if b.Backend == nil {

@@ -69,7 +69,7 @@
 //
 // # Direct reservations
 //
-// They go through admission as a buyer's request does, on the route admission.RouteAPI, with the same limits, windows and refusals, and
+// They go through admission as a buyer's request does, on the route stock.RouteAPI, with the same limits, windows and refusals, and
 // nothing is forwarded. So there is no outcome to wait for: the answer is booked as accepted with the commit that keeps it, and the
 // hold ends by confirm, release or time. A replica that ends between settle and booking leaves an unknown that everybody knows the end
 // of: there is no order. WithDirect tells admission so, and a retry takes it over; without one it is shown as unknown until released.
