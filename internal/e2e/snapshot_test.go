@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
@@ -117,7 +119,28 @@ func (w *world) snapshot(t *testing.T, store *ledger.Store, cache *luascripts.Cl
 	if cache != nil {
 		w.addCache(ctx, t, s, cache, skus)
 	}
+	w.addStatus(s)
 	return s
+}
+
+// addStatus adds what the gateways show of themselves: the fill of their queues, and the unknowns of all. One that does not answer is
+// left out.
+func (w *world) addStatus(s *stock.Snapshot) {
+	for _, g := range w.gateways {
+		status, body := g.get("/v1/status")
+		var view api.Status
+		if status != http.StatusOK || json.Unmarshal([]byte(body), &view) != nil {
+			continue
+		}
+		for _, q := range view.Queues {
+			s.Gauges = append(s.Gauges, stock.Gauge{Name: q.Name, Value: q.Depth, Limit: q.Limit})
+		}
+		s.Parts |= stock.PartGauges
+		if !view.Unresolved.CountedAt.IsZero() {
+			s.ShownUnknown = view.Unresolved.Unknown
+			s.Parts |= stock.PartShown
+		}
+	}
 }
 
 func (w *world) addCache(ctx context.Context, t *testing.T, s *stock.Snapshot, cache *luascripts.Client, skus []string) {
