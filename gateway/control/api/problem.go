@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -53,9 +54,14 @@ type BadLine struct {
 	Problem string `json:"problem"`
 }
 
+// Error is one line with the code, the detail and the bound that was hit.
 func (p *Problem) Error() string {
-	if p.Detail == "" {
-		return p.Code
+	text := p.Code
+	if p.Detail != "" {
+		text += ": " + p.Detail
 	}
-	return fmt.Sprintf("%s: %s", p.Code, p.Detail)
+	if p.Limit != "" && !strings.Contains(p.Detail, p.Limit) {
+		text += fmt.Sprintf(" (limit %s = %s)", p.Limit, p.Value)
+	}
+	return text
 }
