@@ -1,0 +1,228 @@
+package e2e
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/stock"
+)
+
+// A sale opens and ends at its moments on every gateway: before it 403 with its start, within it sells, after it 403, and a winner's
+// retry hears its own answer all the same. The same request across the edge makes no second order.
+func TestAnActivityOpensSellsAndEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.admit = ", activity: body.activity"
+	starts := time.Now().Add(12 * time.Second).Truncate(time.Second)
+	ends := starts.Add(8 * time.Second)
+	w.extra = fmt.Sprintf(`
+activities:
+  - {id: later, starts: 2099-01-01T00:00:00Z, ends: 2099-01-02T00:00:00Z, skus: ["later-*"], hold: 10m}
+  - {id: over, starts: 2020-01-01T00:00:00Z, ends: 2020-01-02T00:00:00Z, skus: ["over-*"], hold: 10m}
+  - {id: loose, starts: 2020-01-01T00:00:00Z, ends: 2020-01-02T00:00:00Z, skus: ["loose-*"], purchase_limit: 1, outside: allow}
+  - {id: short, starts: %s, ends: %s, skus: ["short-*"], purchase_limit: 1}
+`, starts.UTC().Format(time.RFC3339), ends.UTC().Format(time.RFC3339))
+	a, b := w.gateway(), w.gateway()
+	for _, sku := range []string{"later-1", "over-1", "loose-1", "short-1", "plain"} {
+		a.setStock(sku, 10)
+	}
+	before := a.send(orderOf("later-1", "u", ""), "k")
+	requireTold(t, "before the start", before, 403, stock.CodeNotStarted)
+	if p := problemOf(t, before); !p.Starts.Equal(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)) || before.retryAfter == "" {
+		t.Errorf("it starts at %s, Retry-After %q: %s", p.Starts, before.retryAfter, before)
+	}
+	requireTold(t, "before the start, by its name", b.send(orderOf("later-1", "u", "later"), "k"), 403, stock.CodeNotStarted)
+	if got := b.send(orderOf("over-1", "u", ""), "k"); got.Status != 403 || got.Code != stock.CodeEnded || got.retryAfter != "" {
+		t.Errorf("after the end: %s, Retry-After %q", got, got.retryAfter)
+	}
+	for _, key := range []string{"a", "b"} {
+		requireTold(t, "outside is allowed, and has no limit", a.send(orderOf("loose-1", "u", ""), key), 201, "")
+	}
+	requireTold(t, "a name that does not cover", a.send(orderOf("plain", "u", "later"), "k"), 400, stock.CodeBadRequest)
+	requireTold(t, "a name that is none", b.send(orderOf("plain", "u", "nothing"), "k"), 400, stock.CodeBadRequest)
+	w.requireWindow(t, a, b, starts)
+	w.requireInvariants(t, nil, "later-1", "over-1", "loose-1", "short-1", "plain")
+}
+
+// requireWindow goes through the short window, whose moments are awaited by asking.
+func (w *world) requireWindow(t *testing.T, a, b *gateway, starts time.Time) {
+	t.Helper()
+	u1 := orderOf("short-1", "u1", "")
+	if got := a.send(u1, "k1"); got.Code == stock.CodeNotStarted {
+		seconds, err := strconv.Atoi(got.retryAfter)
+		if p := problemOf(t, got); err != nil || seconds < 1 || seconds > 12 || !p.Starts.Equal(starts) {
+			t.Errorf("it starts at %s, not %s, Retry-After %q", p.Starts, starts, got.retryAfter)
+		}
+	} else {
+		t.Logf("this machine took so long that the sale had begun: %s", got)
+	}
+	var won told
+	w.eventually("the sale opens", func() string {
+		if won = a.send(u1, "k1"); won.Status == 201 {
+			return ""
+		}
+		return won.String()
+	})
+	if now := time.Now(); now.Before(starts) {
+		t.Errorf("sold %s before the start", starts.Sub(now))
+	}
+	requireTold(t, "a second unit", b.send(u1, "k2"), 409, stock.CodePurchaseLimit)
+	n := 0
+	for _, g := range []*gateway{a, b} {
+		w.eventually("the sale ends", func() string {
+			n++ // a key that has won would hear of its order
+			if got := g.send(orderOf("short-1", "u2", ""), fmt.Sprint("late-", n)); got.Code != stock.CodeEnded {
+				return got.String()
+			}
+			return ""
+		})
+		again := g.send(u1, "k1")
+		if again.Status != 201 || again.replayed != "stored" || again.Answer != won.Answer || again.Reservation != won.Reservation {
+			t.Errorf("the winner asks again after the end: %s", again)
+		}
+		requireTold(t, "the winner's key with other lines", g.send(`{"sku":"short-1","qty":2,"user":"u1"}`, "k1"), 422, stock.CodeKeyReused)
+	}
+	orders := map[string]int{}
+	for _, o := range w.orders.Orders() {
+		if strings.HasPrefix(o.Lines[0].SKU, "short") {
+			orders[o.User]++
+		}
+	}
+	if orders["u1"] != 1 || orders["u2"] > 1 {
+		t.Errorf("orders by user: %v", orders)
+	}
+}
+
+// I5: what a user may have holds over both gateways, over an outage of Redis, and comes back with a release.
+func TestPurchaseLimitsHoldOverGatewaysAndAnOutage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.defaults = ", open_per_user: 3, max_qty: 4"
+	w.extra = `
+activities:
+  - {id: sale, starts: 2020-01-01T00:00:00Z, ends: 2099-01-01T00:00:00Z, skus: ["lim-*"], purchase_limit: 1}
+`
+	a, b := w.gateway(), w.gateway()
+	for _, sku := range []string{"lim-1", "lim-2", "free"} {
+		a.setStock(sku, 100)
+	}
+	replies := w.sale(ofOneUser("lim-1", "u1", 40), 16, nil)
+	requireTally(t, replies, map[string]int{"201 ": 1, "409 PURCHASE_LIMIT": 39})
+	for _, r := range replies {
+		if !r.Won() && r.Limit != "activities[sale].purchase_limit" {
+			t.Errorf("refused by %q: %s", r.Limit, r)
+		}
+	}
+	requireTold(t, "more than max_qty", a.send(`{"sku":"free","qty":5,"user":"u1"}`, "q"), 400, stock.CodeBadRequest)
+
+	w.redis.Kill()
+	during := w.sale(ofOneUser("lim-1", "u1", 8), 8, nil)
+	requireTally(t, during, map[string]int{"409 PURCHASE_LIMIT": 8})
+	other := w.sale(ofOneUser("lim-2", "u1", 8), 8, nil)
+	requireTally(t, other, map[string]int{"201 ": 1, "409 PURCHASE_LIMIT": 7})
+	w.redis.Start()
+	w.awaitRedisDecides(t)
+	after := w.sale(append(ofOneUser("lim-1", "u1", 8), ofOneUser("lim-2", "u1", 8)...), 8, nil)
+	requireTally(t, after, map[string]int{"409 PURCHASE_LIMIT": 16})
+
+	third := a.buy(want{sku: "free", user: "u1", key: "third"})
+	requireTold(t, "a third open reservation", third, 201, "")
+	fourth := b.buy(want{sku: "free", user: "u1", key: "fourth"})
+	if requireTold(t, "a fourth", fourth, 409, stock.CodePurchaseLimit); fourth.Limit != "defaults.open_per_user" {
+		t.Errorf("refused by %q", fourth.Limit)
+	}
+	a.call("POST", "/v1/reservations/"+third.Reservation.String()+"/confirm", `{}`)
+	w.eventually("what is paid is open no more", func() string { return unlessWon(b.buy(want{sku: "free", user: "u1", key: "fourth"})) })
+
+	first := winnerOf(t, replies)
+	a.call("POST", "/v1/reservations/"+first.Reservation.String()+"/release", `{"reason":"cancelled"}`)
+	w.cancelOrderOf(first.Reservation)
+	w.eventually("the unit may be bought again", func() string { return unlessWon(b.buy(want{sku: "lim-1", user: "u1", key: "again"})) })
+	requireTold(t, "and no more", a.buy(want{sku: "lim-1", user: "u1", key: "once-more"}), 409, stock.CodePurchaseLimit)
+	w.requireInvariants(t, nil, "lim-1", "lim-2", "free", "probe")
+}
+
+// ofOneUser is n requests of one user, each with a key of its own.
+func ofOneUser(sku, user string, n int) []want {
+	wants := make([]want, n)
+	for i := range wants {
+		wants[i] = want{sku: sku, user: user, key: fmt.Sprintf("k-%s-%s-%d-%d", sku, user, time.Now().UnixNano(), i)}
+	}
+	return wants
+}
+
+func unlessWon(got told) string {
+	if got.Won() {
+		return ""
+	}
+	return got.String()
+}
+
+func winnerOf(t *testing.T, replies []told) told {
+	t.Helper()
+	for _, r := range replies {
+		if r.Won() {
+			return r
+		}
+	}
+	t.Fatal("nobody has won")
+	return told{}
+}
+
+// All gateways sell by the newest rules that the database has, whatever their own files say.
+func TestTheNewestRulesHoldForAllGateways(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.defaults = ", purchase_limit: 1"
+	a := w.gateway()
+	a.setStock("s", 100)
+	a.requireLimit(t, 1)
+	a.requireRules(t, 1)
+
+	w.defaults = ", purchase_limit: 2"
+	b := w.gateway()
+	b.requireLimit(t, 2)
+	b.requireRules(t, 2)
+	a.requireRules(t, 2)
+	a.requireLimit(t, 2)
+
+	w.defaults = ", purchase_limit: 1"
+	a.restart()
+	if log := a.log.String(); !strings.Contains(log, "the database has newer rules than this configuration") {
+		t.Error("a gateway with old rules does not say so")
+	}
+	a.requireRules(t, 2)
+	a.requireLimit(t, 2)
+
+	w.extra = "admission_version: 7"
+	a.restart()
+	for _, g := range []*gateway{a, b} {
+		g.requireRules(t, 7)
+		g.requireLimit(t, 1)
+	}
+	w.requireInvariants(t, nil, "s")
+}
+
+// requireRules waits until a gateway uses a version of the rules, and shows it.
+func (g *gateway) requireRules(t *testing.T, version int64) {
+	t.Helper()
+	g.eventuallySeries("stockgate_rules_version", strconv.FormatInt(version, 10))
+	_, body := g.get("/v1/status")
+	var status struct{ Sale struct{ Version int64 } }
+	if err := decode(body, &status); err != nil || status.Sale.Version != version {
+		t.Errorf("status says %s, want version %d", body, version)
+	}
+}
+
+// requireLimit buys for a user who has nothing yet, until he is refused.
+func (g *gateway) requireLimit(t *testing.T, units int) {
+	t.Helper()
+	user := fmt.Sprint("u", time.Now().UnixNano())
+	for i := range units {
+		requireTold(t, fmt.Sprintf("unit %d of %d", i+1, units), g.buy(want{sku: "s", user: user, key: fmt.Sprint("k", i)}), 201, "")
+	}
+	requireTold(t, "one more", g.buy(want{sku: "s", user: user, key: "more"}), 409, stock.CodePurchaseLimit)
+}
