@@ -222,6 +222,26 @@ func TestALostCommitReplyIsRepeatedUntilKnown(t *testing.T) {
 	})
 }
 
+// I3: an op whose COMMIT reply was lost, and that is given up then, may have been done. Whoever took it for not executed would undo
+// nothing, and its units would never come back.
+func TestWhatMayBeDoneIsGivenUpAsUnknownOnly(t *testing.T) {
+	sent := make(chan struct{})
+	s := &script{exec: func(context.Context, int, call) ([]*stock.Op, error) {
+		close(sent)
+		return nil, errCut
+	}}
+	d := ledger.NewDeducter(s, newQueue(), ledger.DeducterConfig{BackoffMin: time.Hour, BackoffMax: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); d.Run(ctx) }()
+	go func() { <-sent; cancel() }()
+	err := d.Do(t.Context(), settle(stock.ClassPrededuct, "a"))
+	<-ended
+	if !errors.Is(err, stock.ErrUnknown) || errors.Is(err, stock.ErrNotExecuted) {
+		t.Errorf("%v: unknown %t, not executed %t", err, errors.Is(err, stock.ErrUnknown), errors.Is(err, stock.ErrNotExecuted))
+	}
+}
+
 func TestPatienceEndsAsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{exec: func(context.Context, int, call) ([]*stock.Op, error) { return nil, errCut }}

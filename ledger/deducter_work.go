@@ -28,8 +28,8 @@ func (w *Work) MayDrop() bool { return !w.mayHave.Load() }
 
 // Drop ends the work without doing it.
 func (w *Work) Drop(err error) {
-	if w.mayHave.Load() {
-		err = fmt.Errorf("%w: not repeated: %w", stock.ErrUnknown, err)
+	if w.mayHave.Load() { // the cause is told, but not wrapped: most causes are of those that surely had no effect
+		err = fmt.Errorf("%w: not repeated: %s", stock.ErrUnknown, err.Error())
 	}
 	w.finish(err)
 }
