@@ -130,7 +130,7 @@ func TestC034_CartsInEveryOrderNeverDeadlock(t *testing.T) {
 	w.fleet(2)
 	skus := []string{"A", "B", "C"}
 	for _, sku := range skus {
-		w.gateways[0].setStock(sku, 250)
+		w.gateways[0].setStock(sku, 100)
 	}
 	orders := [][]string{{"A", "B", "C"}, {"C", "B", "A"}, {"B", "A", "C"}, {"C", "A"}, {"B", "C"}}
 	var mu sync.Mutex

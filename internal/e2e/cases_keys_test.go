@@ -57,7 +57,7 @@ func TestC042_FiftyAtOnceOverFourGateways(t *testing.T) {
 // C044: what a key is bound to: its user, its route and its lines, while the first request is still in flight and afterwards.
 func TestC044_AKeyIsBoundToUserRouteAndLines(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorld(t, withUpstream("timeout: 30s"), func(w *world) { w.orderDelay = "30s" }) // however slow the machine is
 	w.fleet(2)
 	a, b := w.gateways[0], w.gateways[1]
 	a.setStock("A", 100)
@@ -171,7 +171,7 @@ func (g *gateway) rawOrder(body, headers string) string {
 // C046: the order service times out and makes the order later. It is asked, found out, and never sent the order again.
 func TestC046_ATimeoutWhoseOrderIsMadeLaterIsFound(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withUpstream(resolves), heedless)
+	w := newWorld(t, withUpstream(resolves), heedless, func(w *world) { w.orderDelay = "60s" })
 	w.fleet(2)
 	w.gateways[0].setStock("s", 1)
 	var sent atomic.Int64

@@ -51,6 +51,7 @@ type world struct {
 	backend    string // URL of the order service
 	http       *http.Client
 	upstream   string // further keys of upstream orders, as flow YAML
+	orderDelay string // of upstream orders
 	confirm    string
 	hold       string // of every reservation
 	maxWait    string // for a transaction, and for stock; the more, the longer the sweeper leaves an open entry to its owner
@@ -61,6 +62,7 @@ type world struct {
 	unique     bool   // the order service keeps one order per reservation
 	admit      string // further keys of the route's admit, as flow YAML
 	defaults   string // further keys of defaults, as flow YAML
+	control    string // further keys of control, as flow YAML
 	extra      string // further top-level keys
 	// closes: see orderservice.Config; nil: unpaid orders stay open.
 	closes func(orderservice.Order) bool
@@ -108,7 +110,7 @@ func (w *world) gatewayDSN() string {
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s", orderDelay: "3s"}
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", orderDelay: "3s", hold: "15m", maxWait: "10s", orderDelay: "3s"}
 	for _, o := range options {
 		o(w)
 	}
@@ -150,7 +152,7 @@ func (w *world) configFor(public, control int) string {
 	}
 	return fmt.Sprintf(`
 listen: "127.0.0.1:%d"
-control: {listen: "127.0.0.1:%d"}
+control: {listen: "127.0.0.1:%d"%s}
 redis: {mode: %s, addresses: ["%s"]}
 database:
   driver: postgres
@@ -174,7 +176,7 @@ defaults: {hold: %s%s}
 %s
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: %s}
-`, public, control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
+`, public, control, w.control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 
