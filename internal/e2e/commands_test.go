@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -24,8 +25,15 @@ type ran struct {
 // command runs the product's binary against the gateway, as an operator does.
 func (g *gateway) command(stdin string, args ...string) ran {
 	g.w.t.Helper()
+	return g.commandWith(nil, stdin, args...)
+}
+
+// commandWith is command with further variables in its environment.
+func (g *gateway) commandWith(env []string, stdin string, args ...string) ran {
+	g.w.t.Helper()
 	var out, errs bytes.Buffer
 	cmd := exec.Command(binary, append(args, "--control", g.control)...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
 	err := cmd.Run()
 	var exit *exec.ExitError
@@ -135,6 +143,36 @@ func (g *gateway) requireFailures(t *testing.T) {
 	elsewhere.command("", "stock", "get", "a").requireFailed(t, "nothing listens")
 }
 
+// With tokens, whoever has the read token may look and not touch, and who has none may do neither. Orders need none.
+func TestCommandsNeedTheirToken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.control = ", token: the-token-that-writes, read_token: the-token-that-reads"
+	g := w.gateway()
+	as := func(token string, args ...string) ran {
+		return g.commandWith([]string{"STOCKGATE_TOKEN=" + token}, "", args...)
+	}
+	as("the-token-that-writes", "stock", "set", "a", "2").requireDone(t)
+	order := g.buy(want{sku: "a", user: "u", key: "k"})
+	requireTold(t, "an order", order, 201, "")
+	id := order.Reservation.String()
+	reads := [][]string{{"stock", "get", "a"}, {"stock", "list"}, {"stock", "history", "a"}, {"reservation", "get", id},
+		{"reservation", "find", "--user", "u"}, {"reservation", "unknown"}}
+	writes := [][]string{{"stock", "set", "a", "9"}, {"stock", "add", "a", "1"}, {"stock", "pause", "a"}, {"stock", "sync", "a"},
+		{"reservation", "confirm", id}, {"reservation", "release", id}, {"reservation", "extend", id, "20m"}, {"reservation", "create", "a=1"}}
+	for _, args := range reads {
+		as("the-token-that-reads", args...).requireDone(t)
+		as("", args...).requireFailed(t, "UNAUTHORIZED")
+	}
+	for _, args := range writes {
+		as("the-token-that-reads", args...).requireFailed(t, "UNAUTHORIZED")
+		as("another-token", args...).requireFailed(t, "UNAUTHORIZED")
+	}
+	if got := as("the-token-that-reads", "stock", "get", "a").stdout; !strings.Contains(strings.Join(strings.Fields(got), " "), "a 1 0 1 0 2") {
+		t.Errorf("stock is\n%s", got)
+	}
+}
+
 const manySKUs = 100_000
 
 // importOf is a CSV of many SKUs; SKUs of bad have a line that cannot be.
@@ -170,6 +208,10 @@ func TestImportOfAHundredThousandSKUs(t *testing.T) {
 	if status, body := g.get("/v1/stock?limit=1"); status != 200 || strings.Contains(body, "sku-") {
 		t.Fatalf("a bad import has left %s", body)
 	}
+	g.killInImport(t)
+	if status, body := g.get("/v1/stock?limit=1"); status != 200 || strings.Contains(body, "sku-") {
+		t.Fatalf("an import that was broken off has left %s", body)
+	}
 	phases := g.importInSteps(t, importOf())
 	for _, phase := range []string{api.ImportChecked, api.ImportWritten, api.ImportCommitted} {
 		if phases[phase] == 0 {
@@ -194,15 +236,7 @@ func TestImportOfAHundredThousandSKUs(t *testing.T) {
 // importInSteps imports under the op "second" and counts what it was told, by phase.
 func (g *gateway) importInSteps(t *testing.T, csv string) map[string]int {
 	t.Helper()
-	req, err := http.NewRequest("POST", g.control+"/v1/stock/import?op=second", strings.NewReader(csv))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Accept", api.ProgressType)
-	resp, err := (&http.Client{Timeout: 2 * patience}).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := g.beginImport(t, csv)
 	defer resp.Body.Close()
 	phases, written := map[string]int{}, 0
 	for lines := json.NewDecoder(resp.Body); lines.More(); {
@@ -223,4 +257,38 @@ func (g *gateway) importInSteps(t *testing.T, csv string) map[string]int {
 		phases[p.Phase]++
 	}
 	return phases
+}
+
+// killInImport ends the gateway while an import is being written, and starts it again.
+func (g *gateway) killInImport(t *testing.T) {
+	t.Helper()
+	resp := g.beginImport(t, importOf())
+	defer resp.Body.Close()
+	for lines := json.NewDecoder(resp.Body); ; {
+		var p api.Progress
+		if err := lines.Decode(&p); err != nil {
+			t.Fatalf("no step while it is written: %v", err)
+		}
+		if p.Phase == api.ImportWritten {
+			break
+		}
+	}
+	g.kill()
+	g.start()
+	g.awaitReady()
+}
+
+// beginImport sends an import under the op "second". Its answer tells step by step how far it is.
+func (g *gateway) beginImport(t *testing.T, csv string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequest("POST", g.control+"/v1/stock/import?op=second", strings.NewReader(csv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", api.ProgressType)
+	resp, err := (&http.Client{Timeout: 2 * patience}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
 }

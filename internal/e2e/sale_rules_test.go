@@ -23,10 +23,11 @@ activities:
   - {id: later, starts: 2099-01-01T00:00:00Z, ends: 2099-01-02T00:00:00Z, skus: ["later-*"], hold: 10m}
   - {id: over, starts: 2020-01-01T00:00:00Z, ends: 2020-01-02T00:00:00Z, skus: ["over-*"], hold: 10m}
   - {id: loose, starts: 2020-01-01T00:00:00Z, ends: 2020-01-02T00:00:00Z, skus: ["loose-*"], purchase_limit: 1, outside: allow}
-  - {id: short, starts: %s, ends: %s, skus: ["short-*"], purchase_limit: 1}
+  - {id: short, starts: %[1]s, ends: %[2]s, skus: ["short-*"], purchase_limit: 1}
+  - {id: edge, starts: %[1]s, ends: %[2]s, skus: ["edge-*"], purchase_limit: 1, outside: allow}
 `, starts.UTC().Format(time.RFC3339), ends.UTC().Format(time.RFC3339))
 	a, b := w.gateway(), w.gateway()
-	for _, sku := range []string{"later-1", "over-1", "loose-1", "short-1", "plain"} {
+	for _, sku := range []string{"later-1", "over-1", "loose-1", "short-1", "edge-1", "plain"} {
 		a.setStock(sku, 10)
 	}
 	before := a.send(orderOf("later-1", "u", ""), "k")
@@ -43,15 +44,25 @@ activities:
 	}
 	requireTold(t, "a name that does not cover", a.send(orderOf("plain", "u", "later"), "k"), 400, stock.CodeBadRequest)
 	requireTold(t, "a name that is none", b.send(orderOf("plain", "u", "nothing"), "k"), 400, stock.CodeBadRequest)
-	w.requireWindow(t, a, b, starts)
-	w.requireInvariants(t, nil, "later-1", "over-1", "loose-1", "short-1", "plain")
+	edge := a.send(orderOf("edge-1", "u", ""), "k")
+	requireTold(t, "before a sale that leaves its SKUs alone outside", edge, 201, "")
+	won := w.requireOpening(t, a, b, starts)
+	w.requireEnd(t, u1Short, won)
+	again := b.send(orderOf("edge-1", "u", ""), "k")
+	if again.Status != 201 || again.replayed != "stored" || again.Reservation != edge.Reservation {
+		t.Errorf("after a sale, the request that came before it: %s", again)
+	}
+	w.requireOrders(t, map[string]int{"edge-1": 3, "loose-1": 2})
+	w.requireInvariants(t, nil, "later-1", "over-1", "loose-1", "short-1", "edge-1", "plain")
 }
 
-// requireWindow goes through the short window, whose moments are awaited by asking.
-func (w *world) requireWindow(t *testing.T, a, b *gateway, starts time.Time) {
+// u1Short is the order of who wins in the short window.
+var u1Short = orderOf("short-1", "u1", "")
+
+// requireOpening waits for the start of the short window and buys in it.
+func (w *world) requireOpening(t *testing.T, a, b *gateway, starts time.Time) (won told) {
 	t.Helper()
-	u1 := orderOf("short-1", "u1", "")
-	if got := a.send(u1, "k1"); got.Code == stock.CodeNotStarted {
+	if got := a.send(u1Short, "k1"); got.Code == stock.CodeNotStarted {
 		seconds, err := strconv.Atoi(got.retryAfter)
 		if p := problemOf(t, got); err != nil || seconds < 1 || seconds > 12 || !p.Starts.Equal(starts) {
 			t.Errorf("it starts at %s, not %s, Retry-After %q", p.Starts, starts, got.retryAfter)
@@ -59,19 +70,27 @@ func (w *world) requireWindow(t *testing.T, a, b *gateway, starts time.Time) {
 	} else {
 		t.Logf("this machine took so long that the sale had begun: %s", got)
 	}
-	var won told
 	w.eventually("the sale opens", func() string {
-		if won = a.send(u1, "k1"); won.Status == 201 {
-			return ""
-		}
-		return won.String()
+		won = a.send(u1Short, "k1")
+		return unlessWon(won)
 	})
 	if now := time.Now(); now.Before(starts) {
 		t.Errorf("sold %s before the start", starts.Sub(now))
 	}
-	requireTold(t, "a second unit", b.send(u1, "k2"), 409, stock.CodePurchaseLimit)
+	requireTold(t, "a second unit", b.send(u1Short, "k2"), 409, stock.CodePurchaseLimit)
+	if again := b.send(orderOf("edge-1", "u", ""), "k"); again.replayed != "stored" {
+		t.Errorf("within a sale, the request that came before it: %s", again)
+	}
+	requireTold(t, "a unit in the sale", b.send(orderOf("edge-1", "u", ""), "k2"), 201, "")
+	requireTold(t, "two units in the sale", b.send(orderOf("edge-1", "u", ""), "k3"), 409, stock.CodePurchaseLimit)
+	return won
+}
+
+// requireEnd waits for the end of the short window, at every gateway. A winner's retry hears its answer after it.
+func (w *world) requireEnd(t *testing.T, order string, won told) {
+	t.Helper()
 	n := 0
-	for _, g := range []*gateway{a, b} {
+	for _, g := range w.gateways {
 		w.eventually("the sale ends", func() string {
 			n++ // a key that has won would hear of its order
 			if got := g.send(orderOf("short-1", "u2", ""), fmt.Sprint("late-", n)); got.Code != stock.CodeEnded {
@@ -79,21 +98,75 @@ func (w *world) requireWindow(t *testing.T, a, b *gateway, starts time.Time) {
 			}
 			return ""
 		})
-		again := g.send(u1, "k1")
+		again := g.send(order, "k1")
 		if again.Status != 201 || again.replayed != "stored" || again.Answer != won.Answer || again.Reservation != won.Reservation {
 			t.Errorf("the winner asks again after the end: %s", again)
 		}
 		requireTold(t, "the winner's key with other lines", g.send(`{"sku":"short-1","qty":2,"user":"u1"}`, "k1"), 422, stock.CodeKeyReused)
+		requireTold(t, "outside is allowed again", g.send(orderOf("edge-1", "u", ""), "k4"), 201, "")
 	}
-	orders := map[string]int{}
+}
+
+// requireOrders wants so many orders of SKUs at the order service; of the short window, one each of two users at most.
+func (w *world) requireOrders(t *testing.T, want map[string]int) {
+	t.Helper()
+	got := map[string]int{}
 	for _, o := range w.orders.Orders() {
-		if strings.HasPrefix(o.Lines[0].SKU, "short") {
-			orders[o.User]++
+		got[o.Lines[0].SKU]++
+	}
+	for sku, n := range want {
+		if got[sku] != n {
+			t.Errorf("%d orders of %s, want %d", got[sku], sku, n)
 		}
 	}
-	if orders["u1"] != 1 || orders["u2"] > 1 {
-		t.Errorf("orders by user: %v", orders)
+	if n := got["short-1"]; n < 1 || n > 2 {
+		t.Errorf("%d orders of two users who may have one each", n)
 	}
+}
+
+// A payment that comes after its reservation was released takes the units again where the rules say so and there are any; otherwise the
+// shop hears RELEASED and gives the money back.
+func TestLateConfirmsFollowTheRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withUpstream("timeout: 1s"))
+	w.hold, w.orderDelay = "5s", "1s"
+	w.extra = `
+activities:
+  - {id: strict, starts: 2020-01-01T00:00:00Z, ends: 2099-01-01T00:00:00Z, skus: ["strict-*"], hold: 5s, late_confirm: refuse}
+`
+	g := w.gateway()
+	ids := map[string]stock.ID{}
+	for _, sku := range []string{"strict-1", "kind-1", "gone-1"} {
+		g.setStock(sku, 1)
+		got := g.buy(want{sku: sku, user: "u1", key: sku})
+		requireTold(t, sku, got, 201, "")
+		ids[sku] = got.Reservation
+	}
+	for sku, id := range ids {
+		g.eventuallyIs(id, "released", "accepted")
+		w.payOrderOf(id)
+		g.eventuallyStock(sku, stockView{Available: 1})
+	}
+	requireTold(t, "another buyer", g.buy(want{sku: "gone-1", user: "u2", key: "gone-1"}), 201, "")
+	late := func(sku string) (int, string) {
+		return g.try("POST", "/v1/reservations/"+ids[sku].String()+"/confirm", `{"order_ref":"4711"}`)
+	}
+	for range 2 {
+		if status, body := late("kind-1"); status != 200 || !strings.Contains(body, `"state":"confirmed"`) {
+			t.Errorf("there is stock: %d %s", status, body)
+		}
+		for _, sku := range []string{"strict-1", "gone-1"} {
+			if status, body := late(sku); status != 409 || !strings.Contains(body, `"code":"RELEASED"`) || !strings.Contains(body, `"state":"released"`) {
+				t.Errorf("%s: %d %s", sku, status, body)
+			}
+		}
+	}
+	g.requireStock("kind-1", stockView{Confirmed: 1})
+	g.requireStock("strict-1", stockView{Available: 1})
+	g.requireStock("gone-1", stockView{Held: 1})
+	w.cancelOrderOf(ids["strict-1"])
+	w.cancelOrderOf(ids["gone-1"])
+	w.requireInvariants(t, nil, "strict-1", "kind-1", "gone-1")
 }
 
 // I5: what a user may have holds over both gateways, over an outage of Redis, and comes back with a release.

@@ -51,7 +51,6 @@ type world struct {
 	backend    string // URL of the order service
 	http       *http.Client
 	upstream   string // further keys of upstream orders, as flow YAML
-	orderDelay string // of upstream orders
 	confirm    string
 	hold       string // of every reservation
 	maxWait    string // for a transaction, and for stock; the more, the longer the sweeper leaves an open entry to its owner
@@ -110,7 +109,7 @@ func (w *world) gatewayDSN() string {
 // newWorld starts the servers and the order service, no gateway yet.
 func newWorld(t testing.TB, options ...option) *world {
 	t.Helper()
-	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", orderDelay: "3s", hold: "15m", maxWait: "10s", orderDelay: "3s"}
+	w := &world{t: t, redis: testservices.StartRedis(t), postgres: testservices.StartPostgres(t), confirm: "api", hold: "15m", maxWait: "10s", orderDelay: "3s"}
 	for _, o := range options {
 		o(w)
 	}
