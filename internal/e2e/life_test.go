@@ -66,7 +66,7 @@ func (l *lifeWorld) buy(requests int, seed uint64, customers *customers) []told 
 	side.Go(func() { l.watch(over) })
 	parts := make([][]told, lifeBuyers)
 	for i := range lifeBuyers {
-		b := &buyer{l: l, rng: rand.New(rand.NewPCG(seed, uint64(i+1))), customers: customers}
+		b := &buyer{l: l, rng: rand.New(rand.NewPCG(seed, uint64(i+1))), customers: customers, home: i}
 		buyers.Go(func() {
 			for {
 				n := int(sent.Add(1))
@@ -93,6 +93,7 @@ type buyer struct {
 	l         *lifeWorld
 	rng       *rand.Rand
 	customers *customers
+	home      int // the gateway that it mostly asks, so that one that is paused does not stop the buyers of the other
 	recent    []wish
 	told      []told
 }
@@ -127,7 +128,13 @@ func (b *buyer) reuse(w wish, n int) wish {
 
 func second(_, path string) string { return path }
 
-func (b *buyer) gateway() *gateway { return b.l.gateways[b.rng.IntN(len(b.l.gateways))] }
+func (b *buyer) gateway() *gateway {
+	n := b.home
+	if b.rng.IntN(10) == 0 {
+		n++
+	}
+	return b.l.gateways[n%len(b.l.gateways)]
+}
 
 func (b *buyer) remember(w wish) wish {
 	if len(b.recent) < 64 {
@@ -148,7 +155,18 @@ func (b *buyer) twice(w wish) {
 	b.heard(w, second)
 }
 
-func (b *buyer) send(w wish, g *gateway) { b.heard(w, b.l.order(g, w)) }
+// send asks g. Who hears nothing asks the other gateway, as a balancer does, if the request may be repeated.
+func (b *buyer) send(w wish, g *gateway) {
+	got := b.l.order(g, w)
+	b.heard(w, got)
+	if got.err != nil && w.key != "" {
+		other := b.l.gateways[0]
+		if g == other {
+			other = b.l.gateways[1]
+		}
+		b.heard(w, b.l.order(other, w))
+	}
+}
 
 func (b *buyer) heard(w wish, got told) {
 	b.told = append(b.told, got)

@@ -47,6 +47,7 @@ func newLifeWorld(t *testing.T, stockOf func(i int) int) *lifeWorld {
 	l.extra = l.sale11()
 	l.upstream = ", timeout: 1s, resolve: \"/orders/by-reservation/{reservation}\""
 	l.hold, l.maxWait = lifeHold.String(), "2s"
+	l.http.Timeout = 5 * time.Second // of buyers and customers: a paused gateway does not answer for as long
 	l.backendURL = "http://" + proxy.Addr()
 	for range 2 {
 		l.gateway()
