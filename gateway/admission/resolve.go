@@ -116,7 +116,7 @@ func partlyReleased(row *stock.Row) bool {
 	return false
 }
 
-// asker asks order services for retries: one question a reservation at a time, and so many at all.
+// asker asks order services for retries: one question a try at a time, and so many at all.
 type asker struct {
 	a       *Admitter
 	flights singleflight.Group
@@ -135,9 +135,11 @@ type heard struct {
 }
 
 // ask asks what became of the row's order. Whoever joins a question under way gets its answer, judged by the row of who asked: a row
-// that was read after the question left tells nothing about when it was asked.
+// that was read after the question left tells nothing about when it was asked. A row of another try has a question of its own: what the
+// order service said before that try was forwarded says nothing of it.
 func (k *asker) ask(ctx context.Context, row *stock.Row, delay time.Duration) heard {
-	v, _, _ := k.flights.Do(string(row.ID[:]), func() (any, error) { return k.askOnce(ctx, row, delay), nil })
+	about := string(row.ID[:]) + row.Try.String()
+	v, _, _ := k.flights.Do(about, func() (any, error) { return k.askOnce(ctx, row, delay), nil })
 	return v.(heard)
 }
 

@@ -115,6 +115,47 @@ func TestAnAnswerToAnEarlyQuestionIsNotFinal(t *testing.T) {
 	})
 }
 
+// I4: a question about the first try is slow. Meanwhile another replica takes the row over and forwards it again, and nobody knows what
+// became of that either. What was asked before says nothing of the second order: whoever meets the second try asks anew.
+func TestAQuestionAboutAnEarlierTryIsNotJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, asked := make(chan struct{}), 0
+		backend := &fakeBackend{asks: true}
+		backend.answer = func(context.Context) (BackendState, bool) {
+			backend.mu.Lock()
+			asked++
+			first := asked == 1
+			backend.mu.Unlock()
+			if first {
+				<-slow
+				return NoOrder, true
+			}
+			return Open, true // the order of the second try
+		}
+		b, m, _ := stuck(t, backend)
+		m.advance(2 * time.Second)
+		decisions := make(chan Decision, 2)
+		go func() { decisions <- b.admit("k") }()
+		synctest.Wait()
+		m.mu.Lock()
+		for _, row := range m.rows {
+			row.Try, row.ForwardBy, row.Reason = 7, m.now, "timeout"
+		}
+		m.mu.Unlock()
+		go func() { decisions <- b.admit("k") }()
+		synctest.Wait()
+		close(slow)
+		for range 2 {
+			if d := <-decisions; d.Pass != nil {
+				t.Error("forwarded again, though the second try has made an order")
+			}
+		}
+		if row := m.row(); row.Try != 7 || row.Outcome != stock.OutcomeAccepted {
+			t.Errorf("row of try %s, outcome %s", row.Try, row.Outcome)
+		}
+	})
+}
+
 // Never two senders: of many retries one takes over, and the others hear that it is in flight.
 func TestOneOfManyRetriesTakesOver(t *testing.T) {
 	for _, backend := range []*fakeBackend{{asks: true, delay: orderDelay, answer: says(NoOrder)}, {unique: true, delay: orderDelay}} {
