@@ -37,7 +37,7 @@ func (h *held) takeOver(op *stock.Op) stock.Result {
 		return verdict(stock.VerdictStale, row)
 	case row.Try == r.Try: // the COMMIT of which got lost
 		return heldBy(row)
-	case row.Try != op.Try, h.now.Before(row.ForwardBy.Add(op.Delay)):
+	case row.Try != op.Try, row.lessened(), h.now.Before(row.ForwardBy.Add(op.Delay)):
 		return verdict(stock.VerdictStale, row)
 	}
 	row.Try, row.Owner, row.OwnerAlive, row.Reason = r.Try, r.Owner, true, ""

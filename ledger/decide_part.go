@@ -88,3 +88,13 @@ func (r *rowState) empty() bool {
 	}
 	return true
 }
+
+// lessened: something was given back, so what was ordered is more than what is held.
+func (r *rowState) lessened() bool {
+	for _, n := range r.Released {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -198,3 +198,19 @@ func TestOnlyTheRestOfALineComesBack(t *testing.T) {
 		t.Errorf("available %d, confirmed %d, released %d", k.available, k.confirmed, h.rows[r.ID].Released[0])
 	}
 }
+
+// I1: the order of a taken-over reservation is sent with all its lines, so all of them must be held still. The caller's look at the row
+// may be older than a release by lines.
+func TestAPartlyReleasedRowIsNotTakenOver(t *testing.T) {
+	h := holding(map[string]int64{"a": 5})
+	r := decideWish(1, 1, stock.Line{SKU: "a", Qty: 2})
+	h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: r})
+	h.decide(&stock.Op{Kind: stock.OpRelease, ID: r.ID, OpID: "x", Lines: []stock.Line{{SKU: "a", Qty: 1}}})
+	h.now = h.now.Add(time.Hour)
+	again := *r
+	again.Try = 2
+	res := h.decide(&stock.Op{Kind: stock.OpTakeOver, Reservation: &again, ID: r.ID, Try: r.Try})
+	if res.Verdict != stock.VerdictStale || res.Row.Try != r.Try {
+		t.Errorf("%s, row of try %s", res.Verdict, res.Row.Try)
+	}
+}

@@ -33,7 +33,7 @@ const (
 	OpExtend
 	// OpTakeOver makes a held reservation of unknown outcome the try of Reservation (owner, new forward_by), without a deduction, by
 	// compare-and-set on (state held, outcome unknown, Try), and only once forward_by + Delay is over by the database's clock: before
-	// that, or if the row has moved on, VerdictStale. The row keeps its lines and terms; its hold begins anew if that makes it end later.
+	// that, or if the row has moved on or has given units back, VerdictStale. The row keeps its lines and terms; its hold begins anew if that makes it end later.
 	OpTakeOver
 	// OpAdopt writes a reservation whose units were taken from the stock row before stockgate knew of them: an open order that is
 	// imported. The ledger gets the units as stock put in (adjust) and as deducted (settle), so available does not move. State is held
@@ -152,6 +152,7 @@ func (v Verdict) String() string { return verdictNames[v] }
 // Result is what came of an Op. It is valid if the deducter returned no error.
 type Result struct {
 	Verdict   Verdict
+	SKU       string    // OpSettle refused because of a line: the first one that gave the verdict; "" = none did
 	Row       *Row      // as it stands after the transaction; nil if there is none
 	ForwardBy time.Time // OpSettle done: the row's forward_by, database clock
 	ExpiresAt time.Time // OpSettle done
