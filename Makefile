@@ -19,7 +19,7 @@ help: ## list the targets
 test: services fmt vet lint unit race ## everything that must be green: installs what it needs, checks, tests
 
 .PHONY: services
-services: ## install Redis and PostgreSQL (Debian packages) if they are missing; nothing is started
+services: ## install Redis, PostgreSQL, pgbouncer, a JDK and Node (Debian packages) if they are missing; nothing is started
 	@./internal/testservices/install.sh
 
 .PHONY: fmt
@@ -35,7 +35,7 @@ lint: ## golangci-lint, built from tools/go.mod
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
 
 .PHONY: unit
-unit: ## all tests, with real Redis and PostgreSQL
+unit: ## all tests, with real Redis, PostgreSQL and pgbouncer
 	$(GO) test -count=1 -timeout 15m ./... # a cached pass would not know of the binary that some tests build
 
 .PHONY: race
