@@ -97,13 +97,43 @@ func neverSent(r *stock.Reservation) *stock.Op {
 // start carries an op out on a goroutine of its own; the channel is closed once it is committed or given up at Drain.
 func (p *pending) start(op *stock.Op) <-chan struct{} {
 	done := make(chan struct{})
+	p.run(func() {
+		defer close(done)
+		p.carryOut(op)
+	})
+	return done
+}
+
+// through has an op done that its request waits for, so long at most, but that must not be left before its end is known. ended false: the
+// request must not touch the op any more, and late is told its end.
+func (p *pending) through(op *stock.Op, wait time.Duration, late func(error)) (ended bool, err error) {
+	result, left := make(chan error), make(chan struct{})
+	p.run(func() {
+		err := p.a.ledger.Do(p.ctx, op)
+		select {
+		case result <- err:
+		case <-left:
+			late(err)
+		}
+	})
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case err := <-result:
+		return true, err
+	case <-timer.C:
+		close(left)
+		return false, nil
+	}
+}
+
+// run does work on a goroutine of its own that Drain waits for.
+func (p *pending) run(work func()) {
 	p.count.Add(1)
 	go func() {
 		defer p.end()
-		defer close(done)
-		p.carryOut(op)
+		work()
 	}()
-	return done
 }
 
 func (p *pending) end() {

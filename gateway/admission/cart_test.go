@@ -114,7 +114,7 @@ func TestACartWithAnIDNeedsProofFromThePartitionThatDecided(t *testing.T) {
 	b := setup(t, nil)
 	b.cache.part = said(3, stock.CacheReply{Code: stock.CacheSoldOut, SKU: "a"}) // ids not loaded
 	b.ledger.do = func(_ int, op *stock.Op) error {
-		op.Result = stock.Result{Verdict: stock.VerdictSoldOut, Facts: []stock.Fact{{SKU: "a", Ver: 1}, {SKU: "b", Ver: 1, Available: 9}}}
+		op.Result = stock.Result{Verdict: stock.VerdictSoldOut, SKU: "a", Facts: []stock.Fact{{SKU: "a", Ver: 1}, {SKU: "b", Ver: 1, Available: 9}}}
 		return nil
 	}
 	d := b.order(cart("k"))

@@ -75,13 +75,10 @@ func (r *wanted) nameLimit(no *Refusal, i int) {
 	}
 }
 
-// decided finds the line that the database refused, by the facts that came with the verdict. found is false if they do not tell; of
-// limits the first limited line is given then.
+// decided finds the line that the database refused. found is false if it was none; of limits the first limited line is given then.
 func (r *wanted) decided(res *stock.Result) (line int, found bool) {
-	for i := range r.Lines {
-		if r.explains(i, res) {
-			return i, true
-		}
+	if res.SKU != "" {
+		return r.lineOf(res.SKU), true
 	}
 	for i := range r.Lines {
 		if r.TermsOf(i).Limit > 0 {
@@ -89,43 +86,4 @@ func (r *wanted) decided(res *stock.Result) (line int, found bool) {
 		}
 	}
 	return 0, false
-}
-
-// explains reports whether line i is a reason for the verdict.
-func (r *wanted) explains(i int, res *stock.Result) bool {
-	l := r.Lines[i]
-	f, known := factOf(res.Facts, l.SKU)
-	switch res.Verdict {
-	case stock.VerdictUnknownSKU:
-		return !known
-	case stock.VerdictPaused:
-		return f.Paused
-	case stock.VerdictSoldOut:
-		return known && l.Qty > f.Left()
-	case stock.VerdictShort:
-		return known && l.Qty > f.Available
-	case stock.VerdictPurchaseLimit:
-		return r.exceeds(i, f.Takes)
-	}
-	return false
-}
-
-// exceeds reports whether line i is too much for its user's limit.
-func (r *wanted) exceeds(i int, takes []stock.UserTake) bool {
-	l, t := r.Lines[i], r.TermsOf(i)
-	for _, has := range takes {
-		if has.Activity == t.Activity && has.SKU == l.SKU && has.User == r.User {
-			return t.Limit > 0 && has.Qty+l.Qty > t.Limit
-		}
-	}
-	return t.Limit > 0 && l.Qty > t.Limit
-}
-
-func factOf(facts []stock.Fact, sku string) (stock.Fact, bool) {
-	for i := range facts {
-		if facts[i].SKU == sku {
-			return facts[i], true
-		}
-	}
-	return stock.Fact{}, false
 }

@@ -24,7 +24,7 @@ func (a *Admitter) resolve(ctx context.Context, r *wanted, s Source, row *stock.
 		return outcomeUnknown(row, s, 0)
 	}
 	if unique && over(row, 0) {
-		return a.takeOver(ctx, r, s, row, takeover{})
+		return a.takeOver(r, s, row, takeover{})
 	}
 	if asks {
 		if heard := a.asker.ask(ctx, row, delay); heard.row != nil {
@@ -32,7 +32,7 @@ func (a *Admitter) resolve(ctx context.Context, r *wanted, s Source, row *stock.
 				return d
 			}
 		} else if heard.none {
-			return a.takeOver(ctx, r, s, row, takeover{delay: delay, proven: true})
+			return a.takeOver(r, s, row, takeover{delay: delay, proven: true})
 		}
 	}
 	return outcomeUnknown(row, s, delay)
@@ -61,7 +61,7 @@ type takeover struct {
 
 // takeOver makes the row this request's and lets it be forwarded again. The database allows it to one try only, by compare-and-set on
 // the try that was read, and only once forward_by + delay is over by its clock.
-func (a *Admitter) takeOver(ctx context.Context, r *wanted, s Source, row *stock.Row, on takeover) Decision {
+func (a *Admitter) takeOver(r *wanted, s Source, row *stock.Row, on takeover) Decision {
 	if partlyReleased(row) {
 		return outcomeUnknown(row, s, on.delay) // what was ordered is more than what is held now
 	}
@@ -74,17 +74,27 @@ func (a *Admitter) takeOver(ctx context.Context, r *wanted, s Source, row *stock
 	again.Try, again.Owner = try, a.cfg.Gateway
 	op := &stock.Op{Kind: stock.OpTakeOver, Class: stock.ClassPrededuct, Reservation: &again, ID: row.ID, Try: row.Try, Delay: on.delay,
 		Deadline: time.Now().Add(a.cfg.QueueWait)}
-	err = a.do(ctx, op)
+	ended, err := a.pending.through(op, a.cfg.QueueWait+a.cfg.Transaction, func(err error) { a.notSentAgain(op, err) })
 	switch {
+	case !ended:
 	case err == nil && op.Result.Verdict == stock.VerdictDone:
 		return a.tookOver(r, s, op, on)
 	case err == nil:
 		return a.notTakenOver(r, s, row, op, on)
-	case !errors.Is(err, stock.ErrNotExecuted):
-		// Nobody knows whose row it is. If it is this try's, it has to be said that no gateway works on it.
-		a.pending.start(&stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: row.ID, Try: try, Reason: "not_sent_again"})
+	default:
+		a.notSentAgain(op, err)
 	}
 	return outcomeUnknown(row, s, on.delay)
+}
+
+// notSentAgain ends a take-over that came too late for its request, or of which nobody knows whether it was committed. If the row is its
+// try's, it has to be said that no gateway works on it; said before the take-over itself it would change nothing, and the row would count
+// as in flight for as long as this gateway lives.
+func (a *Admitter) notSentAgain(op *stock.Op, err error) {
+	if errors.Is(err, stock.ErrNotExecuted) || err == nil && op.Result.Verdict != stock.VerdictDone {
+		return
+	}
+	a.pending.start(&stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: op.ID, Try: op.Reservation.Try, Reason: "not_sent_again"})
 }
 
 func (a *Admitter) tookOver(r *wanted, s Source, op *stock.Op, on takeover) Decision {

@@ -302,6 +302,51 @@ func TestALostTakeOverLeavesNobodyInFlight(t *testing.T) {
 	}
 }
 
+// slowLedger commits take-overs only once it may, however long that is after their caller has left.
+type slowLedger struct {
+	*modelLedger
+	may chan struct{}
+}
+
+func (l slowLedger) Do(ctx context.Context, op *stock.Op) error {
+	if op.Kind != stock.OpTakeOver {
+		return l.modelLedger.Do(ctx, op)
+	}
+	select {
+	case <-l.may:
+		return l.modelLedger.Do(ctx, op)
+	case <-ctx.Done():
+		left := *op // the caller's is not touched any more
+		go func() {
+			<-l.may
+			_ = l.modelLedger.Do(context.Background(), &left)
+		}()
+		return stock.ErrUnknown
+	}
+}
+
+// The take-over waits for a lock for longer than its request does, and is committed after that was answered. Nobody works on the row then,
+// so the next retry must not hear that it is in flight.
+func TestALateTakeOverLeavesNobodyInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, m, pass := stuck(t, &fakeBackend{unique: true})
+		slow := slowLedger{m, make(chan struct{})}
+		b.Admitter.ledger = slow
+		m.advance(time.Minute)
+		wantRefusal(t, b.admit("k"), stock.CodeOutcomeUnknown, SourceDatabase)
+		synctest.Wait() // whatever is said of the take-over at once
+		close(slow.may)
+		synctest.Wait()
+		if row := m.row(); row.Try == pass.Reservation.Try || row.InFlight() {
+			t.Errorf("row %+v", row)
+		}
+		m.advance(time.Minute)
+		if d := b.admit("k"); d.Pass == nil {
+			t.Errorf("refusal %+v", d.Refusal)
+		}
+	})
+}
+
 // With nobody to ask, time never ends an unknown.
 func TestWithoutResolveAnUnknownStaysUnknown(t *testing.T) {
 	for _, backend := range []*fakeBackend{nil, {}, {asks: true, delay: orderDelay, answer: func(context.Context) (BackendState, bool) { return Paid, false }}} {
