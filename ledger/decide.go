@@ -80,8 +80,10 @@ func otherWish(row *rowState, r *stock.Reservation) bool {
 
 // take deducts all lines or none, and makes row, new or ended under another try, the reservation's.
 func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
-	if v := h.refusal(r); v != stock.VerdictNone {
-		return verdict(v, h.rows[r.ID])
+	if v, sku := h.refusal(r); v != stock.VerdictNone {
+		res := verdict(v, h.rows[r.ID])
+		res.SKU = sku
+		return res
 	}
 	h.begin(row, r, stock.StateHeld)
 	row.ExpiresAt = h.moment(r.Hold)
@@ -105,9 +107,14 @@ func heldBy(row *rowState) stock.Result {
 // moment is the time in so much, as the database keeps it: expiry compares.
 func (h *held) moment(in time.Duration) time.Time { return h.now.Add(in).Truncate(time.Microsecond) }
 
-// refusal is the first verdict, in order of precedence, that forbids to take r; VerdictNone if nothing does.
-func (h *held) refusal(r *stock.Reservation) stock.Verdict {
-	return foremost(h.short(r, nil), h.tooManyOpen(r))
+// refusal is the first verdict, in order of precedence, that forbids to take r, and the SKU of the line that gave it, if one did;
+// VerdictNone if nothing does.
+func (h *held) refusal(r *stock.Reservation) (v stock.Verdict, sku string) {
+	v, sku = h.short(r, nil)
+	if open := h.tooManyOpen(r); foremost(v, open) != v {
+		return open, ""
+	}
+	return v, sku
 }
 
 // foremost is the verdict of the two that comes first; VerdictNone is none.
@@ -118,19 +125,21 @@ func foremost(a, b stock.Verdict) stock.Verdict {
 	return a
 }
 
-// short is the first verdict, in order of precedence, that any line gives; VerdictNone if all can be taken, less what except has of each
-// line.
-func (h *held) short(r *stock.Reservation, except []int64) stock.Verdict {
-	first := stock.VerdictNone
+// short is the first verdict, in order of precedence, that any line gives, and the SKU of the first line that gives it; VerdictNone if
+// all can be taken, less what except has of each line.
+func (h *held) short(r *stock.Reservation, except []int64) (first stock.Verdict, sku string) {
 	for i, l := range r.Lines {
 		if except != nil {
 			l.Qty -= except[i]
 		}
-		if l.Qty > 0 {
-			first = foremost(first, h.lineVerdict(r, i, l))
+		if l.Qty <= 0 {
+			continue
+		}
+		if v := foremost(first, h.lineVerdict(r, i, l)); v != first {
+			first, sku = v, l.SKU
 		}
 	}
-	return first
+	return first, sku
 }
 
 // lineVerdict: a number that cannot be sold from is never taken for sold out.

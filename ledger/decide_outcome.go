@@ -134,7 +134,7 @@ func (h *held) retake(row *rowState, op *stock.Op) stock.Result {
 	if row.ordered() == 0 {
 		return verdict(stock.VerdictStale, row)
 	}
-	if v := h.short(&row.Reservation, row.parted); v != stock.VerdictNone {
+	if v, _ := h.short(&row.Reservation, row.parted); v != stock.VerdictNone {
 		return verdict(v, row)
 	}
 	h.transit(row, stock.StateConfirmed)

@@ -23,35 +23,36 @@ func decideWish(id byte, try stock.Try, lines ...stock.Line) *stock.Reservation 
 	return &stock.Reservation{ID: stock.ID{id}, Try: try, Fingerprint: stock.Fingerprint(lines), Lines: lines, Hold: time.Minute}
 }
 
-// Of several lines the verdict that comes first counts; a corrupt number is never taken for sold out.
+// Of several lines the verdict that comes first counts, and the line that gave it is named; a corrupt number is never taken for sold out.
 func TestTheFirstVerdictOfAllLinesCounts(t *testing.T) {
 	h := holding(map[string]int64{"few": 1, "paused": 5, "corrupt": -3, "granted": 2, "many": 9, "over": stock.MaxQuantity + 1})
 	h.skus["paused"].paused = true
 	h.skus["granted"].granted = 5
-	f := func(want stock.Verdict, skus ...string) {
+	f := func(want stock.Verdict, decides string, skus ...string) {
 		t.Helper()
 		var lines []stock.Line
 		for _, s := range skus {
 			lines = append(lines, stock.Line{SKU: s, Qty: 3})
 		}
 		res := h.decide(&stock.Op{Kind: stock.OpSettle, Reservation: decideWish(1, 1, lines...)})
-		if res.Verdict != want {
-			t.Errorf("%v: %s, want %s", skus, res.Verdict, want)
+		if res.Verdict != want || res.SKU != decides {
+			t.Errorf("%v: %s because of %q, want %s of %q", skus, res.Verdict, res.SKU, want, decides)
 		}
 		if h.changed() {
 			t.Errorf("%v: a refusal changed something", skus)
 		}
 	}
-	f(stock.VerdictSoldOut, "few")
-	f(stock.VerdictUnknownSKU, "few", "nowhere")
-	f(stock.VerdictPaused, "few", "paused")
-	f(stock.VerdictUnknownSKU, "nowhere", "paused")
-	f(stock.VerdictCorrupt, "corrupt")
-	f(stock.VerdictCorrupt, "many", "over")
-	f(stock.VerdictSoldOut, "corrupt", "few")
-	f(stock.VerdictShort, "granted")
-	f(stock.VerdictShort, "few", "granted")
-	f(stock.VerdictPaused, "corrupt", "granted", "paused")
+	f(stock.VerdictSoldOut, "few", "few")
+	f(stock.VerdictUnknownSKU, "nowhere", "few", "nowhere")
+	f(stock.VerdictUnknownSKU, "nowhere", "corrupt", "nowhere")
+	f(stock.VerdictPaused, "paused", "few", "paused")
+	f(stock.VerdictUnknownSKU, "nowhere", "nowhere", "paused")
+	f(stock.VerdictCorrupt, "corrupt", "corrupt")
+	f(stock.VerdictCorrupt, "over", "many", "over")
+	f(stock.VerdictSoldOut, "few", "corrupt", "few")
+	f(stock.VerdictShort, "granted", "granted")
+	f(stock.VerdictShort, "granted", "few", "granted")
+	f(stock.VerdictPaused, "paused", "corrupt", "granted", "paused")
 }
 
 // What settle says of a row that is there, in order of precedence.
