@@ -200,3 +200,34 @@ func (w *world) requireCanary(t *testing.T, a, b *gateway) {
 		t.Errorf("%d of %d SKUs are enforced, want a share of them", enforced, canarySKUs)
 	}
 }
+
+// A shop that tries stockgate in shadow depends on it for nothing: orders pass while Redis and the database are gone, also at a gateway
+// that starts without them.
+func TestInShadowOrdersNeedNeitherRedisNorDatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.admit = ", shadow: true"
+	g := w.gateway()
+	g.setStock("s", 1)
+	w.redis.Kill()
+	w.postgres.Kill()
+	started := w.newGateway(freePort(t), freePort(t))
+	started.start()
+	w.eventually("it listens", func() string {
+		if got := started.buy(want{sku: "s", user: "u", key: "first"}); got.err != nil {
+			return got.String()
+		}
+		return ""
+	})
+	for i := range 5 {
+		for _, at := range w.gateways {
+			requireTold(t, "in shadow", at.buy(want{sku: "s", user: fmt.Sprint("u", i), key: fmt.Sprint("k", i)}), 201, "")
+		}
+	}
+	cart := told{}
+	g.post("/checkout", `{"items":[{"sku":"s","quantity":1}],"user":"u"}`, "cart", &cart)
+	requireTold(t, "a route that is enforced", cart, 503, stock.CodeUnavailable)
+	if n := w.orders.Count(); n != 11 {
+		t.Errorf("%d orders, want 11", n)
+	}
+}

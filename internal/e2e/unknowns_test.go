@@ -309,3 +309,30 @@ func (g *gateway) requireExtend(t *testing.T, id stock.ID) {
 		t.Error(fmt.Sprintf("a hold was made shorter: %+v", r))
 	}
 }
+
+// A buyer's page that asks while the database is away hears 503 and when to ask again, not that there is no order.
+func TestThePageHearsNothingWrongWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.admit = ", status: /my-order"
+	g := w.gateway()
+	g.setStock("s", 1)
+	requireTold(t, "an order", g.buy(want{sku: "s", user: "u", key: "k"}), 201, "")
+	w.postgres.Kill()
+	for _, key := range []string{"k", "other"} {
+		if p := g.askStatus("u", key); p.status != 503 || p.Code != stock.CodeUnavailable {
+			t.Errorf("without a database: %+v", p)
+		}
+	}
+	w.redis.Kill()
+	if p := g.askStatus("u", "k"); p.status != 503 {
+		t.Errorf("without both: %+v", p)
+	}
+	w.postgres.Start()
+	w.eventually("the page hears of the order", func() string {
+		if p := g.askStatus("u", "k"); p.State != "held" {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+}
