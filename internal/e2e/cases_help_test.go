@@ -168,6 +168,11 @@ func (w *world) sampled(t *testing.T, skus []string, during func()) {
 	store, over := w.store(t), make(chan struct{})
 	var wg sync.WaitGroup
 	n := 0
+	defer func() {
+		close(over)
+		wg.Wait()
+		t.Logf("checked %d times meanwhile", n)
+	}()
 	wg.Go(func() {
 		for {
 			for _, v := range stock.Check(w.snapshot(t, store, nil, nil, skus), false) {
@@ -182,9 +187,6 @@ func (w *world) sampled(t *testing.T, skus []string, during func()) {
 		}
 	})
 	during()
-	close(over)
-	wg.Wait()
-	t.Logf("checked %d times meanwhile", n)
 }
 
 // requireNoLog fails if a gateway has written one of the texts.
