@@ -48,6 +48,7 @@ func (g *gateway) post(path, body, key string, got *told) {
 		got.err = err
 		return
 	}
+	req.GetBody = nil // or the transport sends a request with an Idempotency-Key again by itself, and hides that the first one had no answer
 	req.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)

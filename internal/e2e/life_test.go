@@ -288,9 +288,14 @@ func (l *lifeWorld) requireAgreement(t *testing.T) {
 	t.Helper()
 	orders := l.ordersByReservation()
 	rows := map[string]stock.Row{}
+	var latest time.Duration
 	for _, row := range l.rows(t, l.skus) {
 		rows[row.ID.String()] = row
+		if row.State == stock.StateReleased && row.Outcome == stock.OutcomeAccepted && row.Reason == "expired" {
+			latest = max(latest, row.UpdatedAt.Sub(row.ExpiresAt))
+		}
 	}
+	t.Logf("holds ended at most %s past their end", latest.Round(time.Millisecond))
 	for id, o := range orders {
 		row, known := rows[id]
 		if !known {
