@@ -246,6 +246,48 @@ func TestC007_LargeNumbersAreExactOverTheWholeWay(t *testing.T) {
 	w.requireInvariants(t, all, append(numbers, "one-each", "most")...)
 }
 
+// C008: a quantity that is none is refused before anything is asked, on every way in, and no sum of lines overflows.
+func TestC008_OddQuantitiesMoveNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	g := w.gateway()
+	g.awaitRedis()
+	g.setStock("s", 10)
+	n := 0
+	refused := func(path, body string) {
+		t.Helper()
+		n++
+		var got told
+		g.post(path, body, fmt.Sprint("odd-", n), &got)
+		if got.Status != 400 || got.Code != stock.CodeBadRequest || got.source != "none" {
+			t.Errorf("%s: %s", body, got)
+		}
+	}
+	for _, qty := range []string{"-1", "0", "-0", "1.5", "0.1", `"3"`, `"3abc"`, "1e3", "1e0", "true", "null", "[1]", "{}", "2147483648", "4294967297",
+		"9223372036854775807", "9223372036854775808", "18446744073709551617", "NaN", "Infinity", "+1", "01", "0x1", ""} {
+		refused("/orders", `{"sku":"s","user":"u","qty":`+qty+`}`)
+		refused("/checkout", `{"user":"u","items":[{"sku":"s","quantity":`+qty+`},{"sku":"s","quantity":1}]}`)
+		if status, body := g.direct(`{"sku":"s","user":"u","qty":`+qty+`}`, fmt.Sprint("direct-", n)); status != 400 {
+			t.Errorf("direct, qty %s: %d %s", qty, status, body)
+		}
+	}
+	const most = "9223372036854775807"
+	refused("/checkout", `{"user":"u","items":[{"sku":"s","quantity":`+most+`},{"sku":"s","quantity":`+most+`},{"sku":"s","quantity":4}]}`)
+	refused("/orders", `{"sku":"s","user":"u","qty":1,"qty":2}`)
+	if got := g.stock("s"); got.Available != 10 || got.Held != 0 || w.orders.Count() != 0 {
+		t.Errorf("%+v, %d orders", got, w.orders.Count())
+	}
+	if rows := number(t, w.sql(), `SELECT count(*) FROM stockgate.reservation`); rows != 0 {
+		t.Errorf("%d reservations", rows)
+	}
+	var one told
+	g.post("/orders", `{"sku":"s","user":"u"}`, "absent", &one)
+	if !one.Won() || g.stock("s").Available != 9 {
+		t.Errorf("an absent quantity is 1: %s", one)
+	}
+	w.requireInvariants(t, nil, "s")
+}
+
 // C010: buying what does not exist makes nothing: no key, no row, no sale.
 func TestC010_BuyingAnUnknownSKUMakesNothing(t *testing.T) {
 	t.Parallel()
