@@ -22,7 +22,7 @@ const referenceHead = `# Configuration
 
 stockgate reads one YAML file: ` + "`stockgate serve --config stockgate.yaml`" + `. ` + "`stockgate validate --config stockgate.yaml`" + ` says everything that is
 wrong with it at once, with line and key. [examples/minimal.yaml](../examples/minimal.yaml) is a file to begin with. [example.yaml](../example.yaml)
-shows every kind of entry in use, also those that this version's serve refuses.
+shows every kind of entry in use, also those that this version does not act on yet.
 
 - **Durations** are written 250ms, 2s, 15m, 1h30m, 90d. **Rates** are written 500/s, 30/m, 10/h. **Sizes** are written 512B, 64KiB, 2MiB, 1GiB.
 - **References**: any value may hold ` + "`${NAME}`" + ` (an environment variable) or ` + "`${file:/path}`" + ` (a file's text; one newline at its end is cut). Quote it:
