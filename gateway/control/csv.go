@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type csvReader struct {
 // readAll hands every line to take, but a first one that names the columns. A record is valid until take returns. Lines that take cannot
 // use it notes with note.
 func (in *csvReader) readAll(body io.Reader, columns []string, take func(line int, record []string)) error {
-	r := csv.NewReader(body)
+	r := csv.NewReader(withoutMark(body))
 	r.FieldsPerRecord = -1 // counted by take, so that all bad lines are reported and not only the first
 	r.ReuseRecord = true
 	for first := true; ; first = false {
@@ -44,11 +45,8 @@ func (in *csvReader) readAll(body io.Reader, columns []string, take func(line in
 		case err != nil:
 			return ofBody(err, "control.import_body")
 		}
-		if first {
-			record[0] = strings.TrimPrefix(record[0], byteOrderMark)
-			if heads(record, columns) {
-				continue
-			}
+		if first && heads(record, columns) {
+			continue
 		}
 		if in.lines++; in.lines > in.linesMax {
 			return overLimit(stock.CodeBodyTooLarge, "control.import_lines", strconv.Itoa(in.linesMax))
@@ -56,6 +54,16 @@ func (in *csvReader) readAll(body io.Reader, columns []string, take func(line in
 		line, _ := r.FieldPos(0)
 		take(line, record)
 	}
+}
+
+// withoutMark drops a byte order mark. It stands before the first quote of a file that quotes its fields, where the CSV reader would take
+// it for a field without quotes.
+func withoutMark(body io.Reader) *bufio.Reader {
+	r := bufio.NewReader(body)
+	if mark, _ := r.Peek(len(byteOrderMark)); string(mark) == byteOrderMark { // an error comes again with the next read
+		_, _ = r.Discard(len(mark))
+	}
+	return r
 }
 
 // heads reports whether a line names columns, in any case; the last ones may be left out if they are optional, and that the line does.

@@ -65,14 +65,14 @@ func (s *Server) tell(facts []stock.Fact) {
 
 // importOpID is the caller's op id, else a drawn one.
 func importOpID(r *http.Request) (string, error) {
-	ids, given := r.URL.Query()["op"]
-	switch {
-	case !given:
-		return "import-" + rand.Text(), nil
-	case len(ids) > 1:
-		return "", badField("op", "there twice", "allowed is once")
+	q, err := queryOf(r, "op")
+	if err != nil {
+		return "", err
 	}
-	return ids[0], checkOpID(ids[0])
+	if !q.Has("op") {
+		return "import-" + rand.Text(), nil
+	}
+	return q.Get("op"), checkOpID(q.Get("op"))
 }
 
 // stockImport checks the lines of an import of stock.

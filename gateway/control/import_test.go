@@ -35,6 +35,9 @@ func TestAnImportSetsEverySKU(t *testing.T) {
 	}
 	b.ok(`{"skus":1}`, "POST", "/v1/stock/import", "sku,1") // a SKU may be called sku
 	b.ok(`{"skus":1}`, "POST", "/v1/stock/import", "SKU,Available\na,1\n")
+	for _, quoted := range []string{"\ufeff\"sku\",\"available\"\r\n\"a\",\"1\"\r\n", "\ufeff\"a\",1"} { // as spreadsheets save it
+		b.ok(`{"skus":1}`, "POST", "/v1/stock/import", quoted)
+	}
 	for _, empty := range []string{"", "\n\n", "sku,available\n", "\ufeff"} {
 		b.refused(stock.CodeBadRequest, "", "POST", "/v1/stock/import", empty)
 	}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,7 +25,7 @@ func queryOf(r *http.Request, known ...string) (query, error) {
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) {
-			return query{}, badField("query parameter", shorten(name), "known are "+strings.Join(known, ", "))
+			return query{}, badField("query parameter", shorten(name), "known are "+cmp.Or(strings.Join(known, ", "), "none"))
 		}
 		if len(all) > 1 {
 			return query{}, badField(name, "there twice", "allowed is once")

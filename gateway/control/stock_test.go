@@ -116,6 +116,24 @@ func TestAnOpIdMustBeGivenAndPlain(t *testing.T) {
 	b.refused(stock.CodeBadRequest, "op is there twice", "POST", "/v1/stock/import?op=a&op=b", "a,1")
 }
 
+// An op id that is misspelled or stands in the wrong place must not be passed over: the caller would think a repeat safe.
+func TestWhatStandsInTheQueryOfAChangeIsKnown(t *testing.T) {
+	t.Parallel()
+	b := setup(t, nil)
+	const unknown = "query parameter is"
+	b.refused(stock.CodeBadRequest, unknown+` "ops", known are op`, "POST", "/v1/stock/import?ops=a", "a,1")
+	b.refused(stock.CodeBadRequest, "the query cannot be read", "POST", "/v1/stock/import?op=%zz", "a,1")
+	b.refused(stock.CodeBadRequest, "the query cannot be read", "POST", "/v1/stock/import?op=a;b", "a,1")
+	b.refused(stock.CodeBadRequest, unknown+` "op", known are none`, "PUT", "/v1/stock/a?op=a", `{"available":1}`)
+	b.refused(stock.CodeBadRequest, unknown, "POST", "/v1/stock/a/adjust?reason=x", `{"delta":1,"op":"a"}`)
+	b.refused(stock.CodeBadRequest, unknown, "POST", "/v1/stock/a/pause?reason=x", "")
+	b.refused(stock.CodeBadRequest, unknown, "POST", "/v1/reservations?key=a", `{"sku":"a"}`)
+	b.refused(stock.CodeBadRequest, unknown, "POST", "/v1/reservations/"+reservationID+"/release?op=a", `{}`)
+	if got := b.executed(); len(got) != 0 {
+		t.Fatalf("%d ops were executed", len(got))
+	}
+}
+
 // Whoever named no op learns under which one the change is repeated: without it a repeat would put back for sale what was sold since.
 func TestARefusalThatMayBeRepeatedNamesItsOp(t *testing.T) {
 	t.Parallel()

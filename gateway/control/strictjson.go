@@ -26,8 +26,11 @@ type object map[string]any
 const listOfLines = "[]"
 
 // readObject reads the request's body, which must be one JSON object with no other than the allowed fields, each at most once. An
-// absent body is an empty object.
+// absent body is an empty object. Nothing may stand in the query.
 func readObject(r *http.Request, allowed ...string) (object, error) {
+	if _, err := queryOf(r); err != nil { // an op id that stands there would be passed over
+		return nil, err
+	}
 	body, err := readBody(r)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return object{}, err
