@@ -106,17 +106,19 @@ func (s *sale) now() time.Time {
 
 // Terms implements admission.Sale.
 func (s *sale) Terms(sku, named string) (admission.Terms, *admission.Refusal) {
-	t, window := s.book().For(sku, named, s.now())
+	now := s.now()
+	t, window := s.book().For(sku, named, now)
 	if window.Code != "" {
-		return admission.Terms{}, refusalOf(&window, sku)
+		return admission.Terms{}, refusalOf(&window, sku, now)
 	}
 	return admission.Terms{Activity: t.Activity, Limit: t.Limit, LimitKey: t.LimitKey, OpenLimit: t.OpenLimit, Hold: t.Hold}, nil
 }
 
-func refusalOf(w *rules.Window, sku string) *admission.Refusal {
+// refusalOf says when to come again by the clock that the start is of: ours may be hours off.
+func refusalOf(w *rules.Window, sku string, now time.Time) *admission.Refusal {
 	r := &admission.Refusal{Code: w.Code, Detail: w.Detail, SKU: sku}
 	if w.Code == stock.CodeNotStarted {
-		r.Starts = w.Starts
+		r.Starts, r.RetryAfter = w.Starts, max(w.Starts.Sub(now), time.Second)
 	}
 	return r
 }

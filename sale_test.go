@@ -53,6 +53,9 @@ func TestWindowsFollowTheDatabasesClock(t *testing.T) {
 	if refusal == nil || refusal.Code != stock.CodeNotStarted || !refusal.Starts.Equal(database.Add(time.Minute)) {
 		t.Fatalf("a minute before the start: %+v", refusal)
 	}
+	if refusal.RetryAfter != time.Minute {
+		t.Errorf("a minute before the start: come again in %s", refusal.RetryAfter)
+	}
 	database = database.Add(time.Minute)
 	terms, refusal := s.Terms("sku-1", "")
 	if refusal != nil || terms.Activity != "sale" || terms.Limit != 2 || terms.Hold != 10*time.Minute {
