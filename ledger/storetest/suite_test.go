@@ -52,6 +52,7 @@ var suite = []struct {
 	{"AnUnknownIsTakenOver", caseTakeOver},
 	{"OpenOrdersAreAdopted", caseAdopt},
 	{"ACartIsSweptOncePerPartition", caseSweepCart},
+	{"AnyOpsFromSeveralReplicas", caseStorm},
 	{"TriesAndTombstones", caseTries},
 	{"BookKeepsTheFirstAnswer", caseBook},
 	{"AConfirmThatOvertakesTheBooking", caseOvertaken},
