@@ -55,7 +55,6 @@ var (
 	descJobFailures      = desc("job_failures_total", "Passes of a background job that failed.", "job")
 	descUnknown          = desc("unknown_reservations", "Held reservations of unknown outcome, those in flight included, as of the last audit.")
 	descTakesDropped     = desc("redis_takes_dropped_total", "Users' quantities of limited SKUs that Redis was not told of; the database decides about them.")
-	descExpiryStuck      = desc("expiry_stuck", "Reservations past their end that cannot be given back, because their stock row is gone or holds no number. Alert on it.")
 	descUnknownAge       = desc("unknown_oldest_seconds", "How long the oldest of them has been so: alert when it passes the order service's order_delay.")
 	descStuck            = desc("expiry_stuck", "Reservations past their time whose units cannot be put back, because a stock row is gone or corrupt: alert on it.")
 	descBroken           = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
@@ -152,7 +151,6 @@ func (c appCollector) traffic(e emitter) {
 	}
 	pending, _ := core.admitter.Pending()
 	e.gauge(descPending, float64(pending))
-	e.gauge(descExpiryStuck, float64(core.expirer.Stuck()))
 }
 
 func (c appCollector) audit(e emitter) {

@@ -204,8 +204,9 @@ func (h *held) move(row *rowState, to stock.State, kind stock.LedgerKind, reason
 
 // transit is the part of a transition that is the row's own. What leaves held is no open reservation of its user any more.
 func (h *held) transit(row *rowState, to stock.State) {
+	// A row that a replica of v0.1.0 confirmed says so by its state alone.
+	row.Paid = row.Paid || row.State == stock.StateConfirmed || to == stock.StateConfirmed
 	row.State, row.Transition, row.UpdatedAt, row.dirty = to, row.Transition+1, h.now, true
-	row.Paid = row.Paid || to == stock.StateConfirmed
 	if to != stock.StateHeld {
 		h.uncountOpen(row)
 	}

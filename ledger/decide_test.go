@@ -215,3 +215,21 @@ func TestAPartlyReleasedRowIsNotTakenOver(t *testing.T) {
 		t.Errorf("%s, row of try %s", res.Verdict, res.Row.Try)
 	}
 }
+
+// A replica of v0.1.0 confirms without marking the row as paid. Its refund and a payment notice that comes twice must not take the units
+// again.
+func TestAConfirmedRowIsPaidWhoeverConfirmedIt(t *testing.T) {
+	line := stock.Line{SKU: "a", Qty: 1}
+	h := holding(map[string]int64{"a": 5})
+	h.skus["a"].confirmed = 1
+	id := stock.ID{1}
+	h.rows[id] = &rowState{stored: true, Row: stock.Row{Reservation: *decideWish(1, 7, line), State: stock.StateConfirmed,
+		Outcome: stock.OutcomeAccepted, Transition: 2, Released: []int64{0}}, parted: []int64{0}}
+	if res := h.decide(&stock.Op{Kind: stock.OpRelease, ID: id, Reason: "refund"}); res.Verdict != stock.VerdictDone {
+		t.Fatalf("refund: %s", res.Verdict)
+	}
+	res := h.decide(&stock.Op{Kind: stock.OpConfirm, ID: id, Retake: true})
+	if res.Verdict != stock.VerdictStale || h.skus["a"].available != 6 {
+		t.Errorf("the notice again: %s, %d available", res.Verdict, h.skus["a"].available)
+	}
+}
