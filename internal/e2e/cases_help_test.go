@@ -201,18 +201,6 @@ func (w *world) requireNoLog(t *testing.T, texts ...string) {
 	}
 }
 
-// requireNoStatus fails if a buyer got one of the statuses, or none at all.
-func requireNoStatus(t *testing.T, replies []told, statuses ...int) {
-	t.Helper()
-	for _, r := range replies {
-		for _, s := range statuses {
-			if r.Status == s || r.err != nil {
-				t.Errorf("%s %s: %s", r.User, r.Request, r)
-			}
-		}
-	}
-}
-
 // metricOf is the sum of a metric's series; 0 if there is none.
 func metricOf(text, name string) (sum float64) {
 	for line := range strings.Lines(text) {
