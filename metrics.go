@@ -56,7 +56,7 @@ var (
 	descUnknown          = desc("unknown_reservations", "Held reservations of unknown outcome, those in flight included, as of the last audit.")
 	descTakesDropped     = desc("redis_takes_dropped_total", "Users' quantities of limited SKUs that Redis was not told of; the database decides about them.")
 	descUnknownAge       = desc("unknown_oldest_seconds", "How long the oldest of them has been so: alert when it passes the order service's order_delay.")
-	descStuck            = desc("expiry_stuck", "Reservations past their time whose units cannot be put back, because a stock row is gone or corrupt: alert on it.")
+	descStuck            = desc("expiry_stuck", "Reservations past their time that cannot be ended: a stock row is gone or corrupt, or their route is not configured. Alert on it.")
 	descBroken           = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
 	descAudited          = desc("audited_skus", "SKUs in the last audit.")
 	descClockOffset      = desc("clock_offset_seconds", "How far the database's clock is ahead of this gateway's. Windows and forward-by follow the database's.")

@@ -256,7 +256,7 @@ func (a *app) newCore(meta ledger.Meta) *core {
 			return lanes.Shared.MaxWait.Std(), "hotspot.shared.max_wait"
 		}}, parts)
 	c.expirer = ledger.NewExpirer(a.store, a.deducter, publish, ledger.ExpirerConfig{Holder: a.gatewayID,
-		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Log: a.log})
+		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Asked: a.resolver.Routes(), Log: a.log})
 	return c
 }
 

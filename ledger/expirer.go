@@ -19,6 +19,7 @@ type ExpiryStore interface {
 	Expired(ctx context.Context, routes []string, after stock.ExpiredRow, limit int) ([]stock.ExpiredRow, error)
 	ForgetAnswers(ctx context.Context, limit int) (int, error)
 	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
+	Unserved(ctx context.Context, served []string) (int64, error)
 }
 
 // Publisher takes closings and facts to Redis in the background; luascripts.Client is one.
@@ -35,6 +36,9 @@ type ExpirerConfig struct {
 	// Routes are those whose reservations time may end: their upstream has no resolve. stock.RouteAPI and stock.RouteImport are among
 	// them without being named.
 	Routes []string
+	// Asked are those whose upstream has resolve: another job ends their reservations. Those of a route in neither list nobody ends; they
+	// are shown.
+	Asked []string
 	// Every is the pause between passes. Defaults to 1 s.
 	Every time.Duration
 	// ForgetEvery is the pause between removals of old answers. Defaults to 1 min.
@@ -58,6 +62,10 @@ type Expirer struct {
 	expire, forget *loop.Loop
 	expired        atomic.Uint64
 	stuck          atomic.Int64
+
+	// Of the loop alone, as its last pass found them: past their time, with units that cannot be put back, and of routes that are not
+	// configured.
+	broken, foreign int64
 }
 
 // expirerLease is also the actor in the ledger.
@@ -96,8 +104,9 @@ func (e *Expirer) Loops() []*loop.Loop { return []*loop.Loop{e.expire, e.forget}
 // Count is how many reservations this replica has expired since its start.
 func (e *Expirer) Count() uint64 { return e.expired.Load() }
 
-// Stuck is how many reservations this replica's last whole pass could not end because a stock row is gone or holds what cannot be sold
-// from. They stay held until somebody mends it; alert on it.
+// Stuck is how many reservations past their time this replica's last whole pass could not end: because a stock row is gone or holds what
+// cannot be sold from, or because the configuration does not have their route, so that nobody knows whether an order service must be asked
+// first. They stay held until somebody mends it; alert on it.
 func (e *Expirer) Stuck() int64 { return e.stuck.Load() }
 
 func (e *Expirer) lease(ctx context.Context) (bool, error) {
@@ -122,19 +131,36 @@ func (e *Expirer) pass(ctx context.Context) (failed error) {
 		n, err := e.release(ctx, rows)
 		failed, stuck = cmp.Or(err, failed), stuck+n
 		if len(rows) < e.cfg.Batch {
-			e.show(stuck)
-			return failed
+			unserved, err := e.unserved(ctx)
+			e.show(stuck, unserved)
+			return cmp.Or(failed, err)
 		}
 		last = rows[len(rows)-1]
 	}
 }
 
-// show keeps the count of what cannot be ended, and logs it whenever it has changed.
-func (e *Expirer) show(stuck int64) {
-	if before := e.stuck.Swap(stuck); stuck != before && stuck > 0 && e.cfg.Log != nil {
+// unserved counts what is past its time and of no route that this configuration has, and logs it whenever that has changed.
+func (e *Expirer) unserved(ctx context.Context) (int64, error) {
+	n, err := e.store.Unserved(ctx, slices.Concat(e.cfg.Routes, e.cfg.Asked))
+	if err != nil {
+		return e.foreign, err
+	}
+	if n != e.foreign && n > 0 && e.cfg.Log != nil {
+		e.cfg.Log.Error("the time of reservations is over whose routes are not configured, so nobody ends them; give the routes back, or "+
+			"confirm or release the reservations", zap.Int64("reservations", n))
+	}
+	e.foreign = n
+	return n, nil
+}
+
+// show keeps the count of what cannot be ended, and logs whenever what cannot be put back has changed.
+func (e *Expirer) show(stuck, unserved int64) {
+	e.stuck.Store(stuck + unserved)
+	if stuck != e.broken && stuck > 0 && e.cfg.Log != nil {
 		e.cfg.Log.Error("the time of reservations is over, but their units cannot be put back: their stock rows are gone or hold what "+
 			"cannot be sold from; they stay held until that is mended", zap.Int64("reservations", stuck))
 	}
+	e.broken = stuck
 }
 
 // release ends the rows and tells Redis. A row that fails does not keep the others. stuck are those that cannot be ended.

@@ -93,3 +93,21 @@ func TestExpiryNamesWhatItRead(t *testing.T) {
 		}
 	})
 }
+
+// I3: a route was taken out of the configuration while reservations of it were held. Nobody may end them, so they are shown.
+func TestWhatNobodyEndsIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &loopDB{}
+		for i, route := range []string{"gone", "asks the backend", "gone"} {
+			db.expired = append(db.expired, stock.ExpiredRow{ID: stock.ID{byte(i + 1)}, Try: 1, Route: route, ExpiresAt: time.Now()})
+		}
+		e := NewExpirer(db, db, nil, ExpirerConfig{Holder: "a", Partitions: 8, Routes: []string{"orders"}, Asked: []string{"asks the backend"}})
+		if err := e.pass(context.Background()); err != nil || len(db.ops) != 0 || e.Stuck() != 2 {
+			t.Errorf("%v, %d ops, %d stuck; want none and 2", err, len(db.ops), e.Stuck())
+		}
+		db.expired = db.expired[1:2]
+		if err := e.pass(context.Background()); err != nil || e.Stuck() != 0 {
+			t.Errorf("%v, %d stuck once they have ended", err, e.Stuck())
+		}
+	})
+}

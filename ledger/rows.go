@@ -40,6 +40,17 @@ func (s *Store) Expired(ctx context.Context, routes []string, after ExpiredRow, 
 	return expired, err
 }
 
+// Unserved is how many accepted reservations are past their time whose routes are not among served: of a route that the configuration does
+// not have any more, say, or not on this replica. A hold of 0 has no time to be past.
+func (s *Store) Unserved(ctx context.Context, served []string) (count int64, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		query := `SELECT count(*) FROM {reservation}
+			WHERE state = 'held' AND outcome = 'accepted' AND expires_at <= {now} AND hold_us > 0 AND NOT route {in $1}`
+		return c.row(s.d.expand(query), []any{s.d.list(served)}, &count)
+	})
+	return count, err
+}
+
 // Recent is at most limit reservations touched at or after since, by (UpdatedAt, ID), beginning after the cursor; the cursor that
 // comes back continues. Transactions do not commit in the order of their clocks: whoever follows must begin again a few seconds
 // back.

@@ -100,6 +100,17 @@ func (db *loopDB) Expired(_ context.Context, routes []string, after stock.Expire
 	return out, nil
 }
 
+func (db *loopDB) Unserved(_ context.Context, served []string) (n int64, _ error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, r := range db.expired {
+		if !slices.Contains(served, r.Route) {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func (db *loopDB) ForgetAnswers(_ context.Context, limit int) (int, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -288,6 +288,11 @@ func caseExpire(t *testing.T, e *env) {
 	if none, err := e.Expired(t.Context(), []string{"elsewhere"}, stock.ExpiredRow{}, 10); len(none) != 0 || err != nil {
 		t.Errorf("expired elsewhere: %v, %v", none, err)
 	}
+	for served, want := range map[string]int64{"place-order": 0, "elsewhere": 1} {
+		if n, err := e.Unserved(t.Context(), []string{served}); n != want || err != nil {
+			t.Errorf("%d are not served by %s, %v; want %d", n, served, err, want)
+		}
+	}
 	ok, again := expire(due, found[0].ExpiresAt), expire(due, found[0].ExpiresAt)
 	other := expire(young, ops[2].Result.ExpiresAt)
 	unsure := expire(pending, ops[1].Result.ExpiresAt)
