@@ -310,6 +310,14 @@ func (l lateAdmission) Status(ctx context.Context, w *admission.Wish) (*stock.Ro
 	return nil, starting()
 }
 
+// Recall implements gateway.Admission.
+func (l lateAdmission) Recall(ctx context.Context, w *admission.Wish) (admission.Decision, bool) {
+	if core := l.a.readyCore(); core != nil {
+		return core.admitter.Recall(ctx, w)
+	}
+	return admission.Decision{}, false
+}
+
 func (l lateAdmission) soldOut(sku string, qty int64) bool {
 	core := l.a.readyCore()
 	return core != nil && core.admitter.SoldOut(sku, qty)

@@ -32,6 +32,10 @@ func (f *fixedAdmission) Book(context.Context, *admission.Pass, admission.Outcom
 
 func (f *fixedAdmission) BookBehind(*admission.Pass, admission.Outcome) {}
 
+func (f *fixedAdmission) Recall(_ context.Context, _ *admission.Wish) (admission.Decision, bool) {
+	return admission.Decision{}, false
+}
+
 func (f *fixedAdmission) Status(context.Context, *admission.Wish) (*stock.Row, *admission.Refusal) {
 	return nil, nil
 }

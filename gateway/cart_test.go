@@ -139,6 +139,52 @@ func TestCartSumsStayExact(t *testing.T) {
 	g.do(orderOf(cartOf(`{"sku":"a","n":`+half+`}`, `{"sku":"a","n":`+half+`}`, `{"sku":"a"}`))).wants(t, 400, stock.CodeBadRequest)
 }
 
+// TestRetriesUnderOtherRules: an order that can be read, but that the rules do not allow, may have been admitted under others.
+func TestRetriesUnderOtherRules(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr(), carts)
+	var asked []admission.Wish
+	g.adm.recall = func(w *admission.Wish) (admission.Decision, bool) {
+		asked = append(asked, *w)
+		return admission.Decision{Source: admission.SourceNone, Reservation: testID, Replay: &stock.Answer{Status: 201, Body: []byte("before")}}, true
+	}
+	keyed := func(body string) string {
+		return strings.Replace(orderOf(body), "\r\n\r\n", "\r\nIdempotency-Key: k\r\n\r\n", 1)
+	}
+	f := func(body string, want ...stock.Line) {
+		t.Helper()
+		asked = nil
+		got := g.do(keyed(body))
+		if got.StatusCode != 201 || got.body != "before" || got.Header.Get("Stockgate-Replayed") != "stored" {
+			t.Errorf("%s: %d %s", body, got.StatusCode, got.body)
+		}
+		if len(asked) != 1 || !slices.Equal(asked[0].Lines, want) || asked[0].User != "u1" || asked[0].RequestID != "k" {
+			t.Errorf("%s asked for %+v", body, asked)
+		}
+	}
+	f(cartOf(`{"sku":"b","n":101}`, `{"sku":"a","n":500}`), stock.Line{SKU: "a", Qty: 500}, stock.Line{SKU: "b", Qty: 101})
+	f(cartOf(`{"sku":"b","n":60}`, `{"sku":"a"}`, `{"sku":"b","n":60}`), stock.Line{SKU: "a", Qty: 1}, stock.Line{SKU: "b", Qty: 120})
+	bad := func(request string) {
+		t.Helper()
+		asked = nil
+		if g.do(request).wants(t, 400, stock.CodeBadRequest); len(asked) > 0 {
+			t.Errorf("%s asked for %+v", request, asked)
+		}
+	}
+	bad(orderOf(cartOf(`{"sku":"b","n":101}`))) // without a key nobody comes again
+	bad(keyed(cartOf(`{"sku":"b","n":101}`, `{"sku":"a","n":0}`)))
+	bad(keyed(cartOf(`{"sku":"b","n":101}`, `{"n":1}`)))
+	bad(keyed(cartOf(`{"sku":"b","n":9007199254740993}`)))
+	bad(keyed(cartOf(`{"sku":"b","n":9007199254740992}`, `{"sku":"b"}`)))
+	bad(keyed(strings.Replace(cartOf(`{"sku":"b","n":101}`), `"u1"`, `""`, 1)))
+	g.adm.recall = nil
+	bad(keyed(cartOf(`{"sku":"b","n":101}`)))
+	if len(b.requests()) > 0 || len(g.adm.asked()) > 0 {
+		t.Errorf("%d requests were forwarded, %d admissions asked for", len(b.requests()), len(g.adm.asked()))
+	}
+}
+
 // TestRefusalsOfCartsNameTheSKU, whoever decided.
 func TestRefusalsOfCartsNameTheSKU(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,8 @@ func (x *extractor) noteNames(w *wanted) {
 	}
 }
 
-// extract reads the order into o. It is called before anything is asked for. With a problem, o has what could be read before it.
+// extract reads the order into o. It is called before anything is asked for. With a problem, o has what could be read before it; with one
+// that is byRules, it has all.
 func (x *extractor) extract(r *reader, o *order) *problem {
 	if p := x.prepare(r); p != nil {
 		return p
@@ -107,10 +108,16 @@ func (x *extractor) extract(r *reader, o *order) *problem {
 	if p := r.readName(&x.activity, &o.activity, false); p != nil {
 		return p
 	}
-	if p := x.readOrderLines(r, o); p != nil {
+	refused := x.readOrderLines(r, o)
+	if refused != nil && !refused.byRules {
+		return refused
+	}
+	p := x.readBuyer(r, o)
+	if refused == nil {
 		return p
 	}
-	return x.readBuyer(r, o)
+	refused.byRules = p == nil // else nobody knows whose order it is
+	return refused
 }
 
 // prepare refuses what makes several readings possible, whatever the fields say.

@@ -22,13 +22,17 @@ func (e *exchange) serveGuarded() {
 	}
 	e.source = admission.SourceNone
 	if p != nil {
-		e.refuse(p)
+		e.refuseUnlessKnown(p)
 		return
 	}
 	if !e.enter() || !e.takeSlot() {
 		return
 	}
-	decision := e.s.admission.Admit(e.s.base, e.wanted())
+	e.follow(e.s.admission.Admit(e.s.base, e.wanted()))
+}
+
+// follow does what was decided.
+func (e *exchange) follow(decision admission.Decision) {
 	e.source, e.reservation = decision.Source, decision.Reservation
 	switch {
 	case decision.Pass != nil:
@@ -42,6 +46,22 @@ func (e *exchange) serveGuarded() {
 	default: // a decision without a decision proves nothing (I8)
 		e.refuse(&problem{code: stock.CodeInternal})
 	}
+}
+
+// refuseUnlessKnown answers an order that must not be admitted. A retry of one that was, before the rules changed, hears its answer.
+func (e *exchange) refuseUnlessKnown(p *problem) {
+	if !p.byRules || e.order.request == "" {
+		e.refuse(p)
+		return
+	}
+	if !e.enter() {
+		return
+	}
+	if decision, known := e.s.admission.Recall(e.s.base, e.wanted()); known {
+		e.follow(decision)
+		return
+	}
+	e.refuse(p)
 }
 
 func (e *exchange) extract() *problem {

@@ -35,10 +35,18 @@ type fakeAdmission struct {
 	decide func(w *admission.Wish) admission.Decision
 	onBook func()
 	status func(w *admission.Wish) (*stock.Row, *admission.Refusal)
+	recall func(w *admission.Wish) (admission.Decision, bool) // nil: nothing is known
 
 	mu     sync.Mutex
 	wishes []admission.Wish
 	booked []admission.Outcome
+}
+
+func (f *fakeAdmission) Recall(_ context.Context, w *admission.Wish) (admission.Decision, bool) {
+	if f.recall == nil {
+		return admission.Decision{}, false
+	}
+	return f.recall(w)
 }
 
 func (f *fakeAdmission) Status(_ context.Context, w *admission.Wish) (*stock.Row, *admission.Refusal) {

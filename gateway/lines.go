@@ -28,12 +28,18 @@ func (x *extractor) readOrderLines(r *reader, o *order) *problem {
 	if p != nil {
 		return p
 	}
+	var refused *problem // by the rules: the first
 	for i, v := range list {
-		if p := x.addLine(r, o, i, v); p != nil {
+		p := x.addLine(r, o, i, v)
+		if p != nil && !p.byRules {
 			return p
 		}
+		refused = cmp.Or(refused, p)
 	}
-	return x.merge(o)
+	if p := x.merge(o); p != nil && (!p.byRules || refused == nil) {
+		return p
+	}
+	return refused
 }
 
 // list is the JSON list of a cart's lines: at least one, at most so many as the setting says.
@@ -67,10 +73,11 @@ func (x *extractor) addLine(r *reader, o *order, i int, v *fastjson.Value) *prob
 	line, p := x.readLine(r, o.activity)
 	if p != nil {
 		p.sku = line.SKU
-		return p
 	}
-	o.lines = append(o.lines, line)
-	return nil
+	if p == nil || p.byRules {
+		o.lines = append(o.lines, line)
+	}
+	return p
 }
 
 // merge adds up a cart's lines. max_qty is for an order, so it holds for the sum.
@@ -87,14 +94,14 @@ func (x *extractor) merge(o *order) *problem {
 	for _, l := range merged {
 		if rule, _ := x.rules.Rule(l.SKU, o.activity); l.Qty > rule.MaxQty {
 			p := boundQty(badRequest("qty", "qty of "+l.SKU+" adds up to "+strconv.FormatInt(l.Qty, 10)), &rule)
-			p.sku = l.SKU
+			p.sku, p.byRules = l.SKU, true
 			return p
 		}
 	}
 	return nil
 }
 
-// readLine reads a SKU and its quantity. With a problem, the SKU is there if it could be read.
+// readLine reads a SKU and its quantity. With a problem, the SKU is there if it could be read, and the quantity if it is byRules.
 func (x *extractor) readLine(r *reader, activity string) (line stock.Line, p *problem) {
 	sku, found, p := r.read(&x.sku)
 	switch {
@@ -105,12 +112,11 @@ func (x *extractor) readLine(r *reader, activity string) (line stock.Line, p *pr
 	}
 	line.SKU = string(sku)
 	rule, covers := x.rules.Rule(line.SKU, activity)
-	if activity != "" && !covers {
-		p := badRequest("activity", "activity "+shown([]byte(activity))+" is not one that sells "+line.SKU)
-		p.sku = line.SKU
-		return line, p
-	}
 	line.Qty, p = x.readQty(r, &rule)
+	if (p == nil || p.byRules) && activity != "" && !covers {
+		p = badRequest("activity", "activity "+shown([]byte(activity))+" is not one that sells "+line.SKU)
+		p.sku, p.byRules = line.SKU, true
+	}
 	return line, p
 }
 
@@ -125,7 +131,9 @@ func (x *extractor) readQty(r *reader, rule *Rule) (int64, *problem) {
 	}
 	qty, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil || qty < 1 || qty > rule.MaxQty {
-		return 0, boundQty(badRequest("qty", "qty is "+shown(text)), rule)
+		p := boundQty(badRequest("qty", "qty is "+shown(text)), rule)
+		p.byRules = err == nil && qty >= 1 && qty <= stock.MaxQuantity
+		return qty, p
 	}
 	return qty, nil
 }

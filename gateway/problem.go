@@ -32,6 +32,7 @@ type problem struct {
 	starts         time.Time // NOT_STARTED: the start; zero: not known
 	upstreamStatus int       // OUTCOME_UNKNOWN: the status the backend gave, 0 = none
 	allow          string    // METHOD_NOT_ALLOWED
+	byRules        bool      // the order can be read, but the rules do not allow it: a retry may have been admitted under others
 	hangUp         bool      // the connection cannot be used further: its framing is in doubt
 }
 

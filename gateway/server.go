@@ -29,6 +29,8 @@ type Admission interface {
 	BookBehind(p *admission.Pass, o admission.Outcome)
 	// Status tells what is known of the reservation that the wish names, without lines; nil, nil: there is none.
 	Status(ctx context.Context, w *admission.Wish) (*stock.Row, *admission.Refusal)
+	// Recall answers a wish that the rules do not allow if it was admitted before, never with a Pass; false: it was not.
+	Recall(ctx context.Context, w *admission.Wish) (admission.Decision, bool)
 }
 
 var _ Admission = (*admission.Admitter)(nil)

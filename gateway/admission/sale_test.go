@@ -187,7 +187,7 @@ func TestTheCrowdBeforeTheStartSparesTheDatabase(t *testing.T) {
 	f(stock.CacheReply{}, stock.ErrUnknown, true)
 }
 
-// The look-up has a bound, and the refusal stands when it is hit; a request that names a wrong activity is not looked up at all.
+// The look-up has a bound, and the refusal stands when it is hit.
 func TestTheWindowsRefusalStands(t *testing.T) {
 	b := setup(t, func(c *Config) { c.FindMax = 0 })
 	b.cache.peek = func(int) (stock.CacheReply, error) { return stock.CacheReply{Code: stock.CacheDuplicate}, nil }
@@ -196,9 +196,42 @@ func TestTheWindowsRefusalStands(t *testing.T) {
 	b.cache.said()
 	b.sales.terms = func(string, string) (Terms, *Refusal) { return Terms{}, &Refusal{Code: stock.CodeBadRequest} }
 	wantRefusal(t, b.admit("k"), stock.CodeBadRequest, SourceNone)
-	if got := b.cache.said(); got != "" {
+	if got := b.cache.said(); got != "peek 3" {
 		t.Errorf("calls: %s", got)
 	}
+}
+
+// What the rules do not allow is answered only if it was admitted before, with the same lines; Redis spares the database the others.
+func TestARecallAnswersOnlyWhatWasAdmitted(t *testing.T) {
+	f := func(key string, peek stock.CacheReply, row stock.Row, want *Refusal, known bool) {
+		t.Helper()
+		b := setup(t, nil)
+		b.cache.peek = func(int) (stock.CacheReply, error) { return peek, nil }
+		row.ID = stock.DeriveID("d", "place-order", "", "u1", "k")
+		b.rows[row.ID] = &row
+		d, got := b.Recall(t.Context(), wish(key))
+		if got != known || d.Pass != nil || d.Replay != row.Answer && known && want == nil {
+			t.Errorf("key %q, row %+v: %+v, known %v", key, row, d, got)
+		}
+		if want != nil && (d.Refusal == nil || d.Refusal.Code != want.Code) {
+			t.Errorf("row %+v: refusal %+v, want %s", row, d.Refusal, want.Code)
+		}
+		if len(b.ledger.seen()) != 0 {
+			t.Errorf("row %+v: %d ops", row, len(b.ledger.seen()))
+		}
+	}
+	const unsure = stock.CacheNotLoaded
+	same := stock.Reservation{Fingerprint: stock.Fingerprint(wish("k").Lines)}
+	kept := stock.Row{Reservation: same, State: stock.StateHeld, Answer: &stock.Answer{Status: 201}}
+	f("k", stock.CacheReply{Code: stock.CacheDuplicate, IDsLoaded: true}, kept, nil, true)
+	f("k", stock.CacheReply{Code: unsure}, kept, nil, true)
+	f("k", stock.CacheReply{Code: unsure, IDsLoaded: true}, kept, nil, false)
+	f("other", stock.CacheReply{Code: unsure}, kept, nil, false)
+	f("", stock.CacheReply{Code: unsure}, kept, nil, false)
+	f("k", stock.CacheReply{Code: unsure}, stock.Row{Reservation: stock.Reservation{Fingerprint: 1}, Answer: kept.Answer}, nil, false)
+	f("k", stock.CacheReply{Code: unsure}, stock.Row{Reservation: same, State: stock.StateVoid}, nil, false)
+	f("k", stock.CacheReply{Code: unsure}, stock.Row{Reservation: same, State: stock.StateHeld, OwnerAlive: true}, &Refusal{Code: stock.CodeInFlight}, true)
+	f("k", stock.CacheReply{Code: unsure}, stock.Row{Reservation: same, State: stock.StateHeld, Reason: "timeout"}, &Refusal{Code: stock.CodeOutcomeUnknown}, true)
 }
 
 func TestStatus(t *testing.T) {

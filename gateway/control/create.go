@@ -25,14 +25,29 @@ func (s *Server) createReservation(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := s.deps.Admission.Admit(r.Context(), wish)
+	d, refused := s.decide(r.Context(), wish)
 	switch {
+	case refused != nil:
+		return nil, refused
 	case d.Refusal != nil:
 		return nil, ofRefusal(&d)
 	case d.Replay != nil:
 		return &keptAnswer{answer: d.Replay, resolved: d.Resolved, replayed: true}, nil
 	}
 	return s.bookDirect(r.Context(), d.Pass, hold)
+}
+
+// decide asks the admission. What has more than the rules allow is refused, unless it is the retry of one that was admitted before they
+// changed.
+func (s *Server) decide(ctx context.Context, w *admission.Wish) (admission.Decision, *api.Problem) {
+	refused := s.overMaxQty(w.Lines)
+	if refused == nil {
+		return s.deps.Admission.Admit(ctx, w), nil
+	}
+	if d, known := s.deps.Admission.Recall(ctx, w); known {
+		return d, nil
+	}
+	return admission.Decision{}, refused
 }
 
 // bookDirect completes an admitted wish. What cannot be completed is given back: nobody has heard of it.
@@ -84,7 +99,7 @@ func (s *Server) readWish(r *http.Request) (*admission.Wish, time.Duration, erro
 		return nil, 0, err
 	}
 	w := &admission.Wish{Route: stock.RouteAPI}
-	if w.Lines, err = s.wishedLines(body); err != nil {
+	if w.Lines, err = wishedLines(body); err != nil {
 		return nil, 0, err
 	}
 	if w.User, err = body.text("user", userBytesMax); err != nil {
@@ -100,8 +115,8 @@ func (s *Server) readWish(r *http.Request) (*admission.Wish, time.Duration, erro
 	return w, hold, err
 }
 
-// wishedLines is the lines of a body, or its one line, within the bounds of their SKUs.
-func (s *Server) wishedLines(body object) ([]stock.Line, error) {
+// wishedLines is the lines of a body, or its one line.
+func wishedLines(body object) ([]stock.Line, error) {
 	lines, err := body.lines("lines")
 	if err != nil {
 		return nil, err
@@ -118,14 +133,19 @@ func (s *Server) wishedLines(body object) ([]stock.Line, error) {
 		}
 		lines = []stock.Line{line}
 	}
+	return lines, nil
+}
+
+// overMaxQty refuses lines that have more than the rules allow in one order; nil: they have not.
+func (s *Server) overMaxQty(lines []stock.Line) *api.Problem {
 	for _, l := range lines {
 		if most, key := s.deps.Sale.MaxQty(l.SKU); l.Qty > most {
 			p := badField("qty", strconv.FormatInt(l.Qty, 10), fmt.Sprintf("allowed of %s is a whole number from 1 to %d", l.SKU, most))
 			p.Limit, p.Value = key, strconv.FormatInt(most, 10)
-			return nil, p
+			return p
 		}
 	}
-	return lines, nil
+	return nil
 }
 
 // keyOf is the request id in the header, "" if there is none: then one is drawn, and there is no replay.

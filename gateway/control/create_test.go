@@ -23,6 +23,10 @@ func (d *door) Admit(_ context.Context, w *admission.Wish) admission.Decision {
 	return d.decide(w)
 }
 
+func (d *door) Recall(context.Context, *admission.Wish) (admission.Decision, bool) {
+	return admission.Decision{}, false
+}
+
 func (d *door) Book(_ context.Context, _ *admission.Pass, o admission.Outcome) {
 	d.booked = append(d.booked, o)
 }

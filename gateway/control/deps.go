@@ -54,6 +54,8 @@ type Records interface {
 type Admission interface {
 	// Admit decides; a Pass must be booked.
 	Admit(ctx context.Context, w *admission.Wish) admission.Decision
+	// Recall answers a wish that the rules do not allow if it was admitted before, never with a Pass; false: it was not.
+	Recall(ctx context.Context, w *admission.Wish) (admission.Decision, bool)
 	// Book writes down what became of a Pass. It takes the outcome's answer over.
 	Book(ctx context.Context, p *admission.Pass, o admission.Outcome)
 }
