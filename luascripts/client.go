@@ -42,7 +42,9 @@ type Client struct {
 	closing []closer
 	// slots bounds the calls in flight to one below the pool's size: no call of ours ever waits in the pool, where waiting cannot
 	// be told from a node in trouble, and RunID always finds a connection.
-	slots    chan struct{}
+	slots chan struct{}
+	// bulk bounds how many of them carry nothing but very many facts, as after an import: see floods.
+	bulk     chan struct{}
 	commands sync.Pool // *command
 	items    itemPool
 	stats    counters
@@ -68,7 +70,8 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 	}
 	c := &Client{cfg: cfg, log: log, epochs: epochs, stale: func(int) {}, guard: guard, scripts: newScripts(),
 		keys: make([]partitionKeys, cfg.Partitions), reserve: make([]reserver, cfg.Partitions),
-		closing: make([]closer, cfg.Partitions), slots: make(chan struct{}, cfg.PoolSize-1), ending: make(chan struct{})}
+		closing: make([]closer, cfg.Partitions), slots: make(chan struct{}, cfg.PoolSize-1),
+		bulk: make(chan struct{}, bulkCalls), ending: make(chan struct{})}
 	if h, ok := epochs.(interface{ Stale(p int) }); ok {
 		c.stale = h.Stale
 	}

@@ -20,6 +20,13 @@ const (
 	closeDelayMost = time.Second
 )
 
+// An import changes a hundred thousand SKUs at once. If every partition sent its share as soon as it can, all connections would carry
+// batches of a hundred facts, the buyers' calls would wait behind them for longer than the time-out, and the breaker would open.
+const (
+	bulkFacts = 64 // in one batch: orders of buyers hardly make so many
+	bulkCalls = 3  // of such batches at a time; Redis works on one
+)
+
 // closer coalesces the closings and facts of one partition, like reserver does reservations. Of several facts of a SKU only the
 // newest waits, but what each of them says of users does.
 //
@@ -154,6 +161,11 @@ func (v *closer) take() bool {
 	return v.running
 }
 
+// floods reports whether the batch is one of many that nobody waits for.
+func (v *closer) floods() bool {
+	return len(v.facts) >= bulkFacts && len(v.closings) == 0 && len(v.takes) == 0
+}
+
 // deliver sends the batch until it is acknowledged or given up. Nothing else of the partition overtakes it in this replica, but
 // that is not needed: closes may come in any order.
 func (v *closer) deliver() {
@@ -173,6 +185,10 @@ func (v *closer) deliver() {
 }
 
 func (v *closer) send() (stale bool, err error) {
+	if v.floods() {
+		v.c.bulk <- struct{}{} // a place is free again after one call, which has a time-out
+		defer func() { <-v.c.bulk }()
+	}
 	defer func() {
 		if cause := recover(); cause != nil { // a bug must not end the process; the sweeper does what is left
 			v.c.log.Error("close panicked", zap.Int("partition", v.p), zap.Any("panic", cause), zap.Stack("stack"))

@@ -61,7 +61,8 @@
 //
 // Per partition one reserve call and one close call is in flight; what arrives meanwhile is the next batch (at most 128). An idle
 // partition sends at once. Waiting is bounded (redis.pending_max), calls in flight are bounded by the connection pool, goroutines by
-// twice the number of partitions.
+// twice the number of partitions. Of calls that carry nothing but very many facts, as after an import, only a few are in flight, so that
+// buyers' calls do not wait behind them.
 //
 // # Errors
 //
