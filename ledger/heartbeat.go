@@ -102,13 +102,3 @@ func (h *Heartbeat) AloneSince(moment time.Time) bool {
 	b := h.last.Load()
 	return b != nil && b.at.After(moment) && b.pulse.Live == 1
 }
-
-// Now is the database's clock as the last beat tells it, ahead by at most the time that the beat took. Zero: no beat yet. It does not
-// block.
-func (h *Heartbeat) Now() time.Time {
-	b := h.last.Load()
-	if b == nil {
-		return time.Time{}
-	}
-	return b.pulse.Now.Add(time.Since(b.at))
-}

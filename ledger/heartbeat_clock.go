@@ -10,25 +10,42 @@ const (
 	clockKept = 8
 )
 
-// clockOffset is the database's clock less ours, as one beat measured it.
+// clockOffset is the database's clock beside ours, as one beat measured it.
 type clockOffset struct {
-	offset, uncertainty time.Duration
-	age                 int // beats since
+	// database and ours were the same moment, give or take uncertainty. ours has a monotonic reading, so that a step of our wall clock
+	// changes nothing; database has none.
+	database, ours time.Time
+	uncertainty    time.Duration
+	age            int // beats since
 }
+
+// at is the database's clock at a moment of ours.
+func (c *clockOffset) at(ours time.Time) time.Time { return c.database.Add(ours.Sub(c.ours)) }
 
 // measure takes in what a beat says of the clocks. The database read its clock at some moment of the round trip; with the middle taken
 // for it, the error is at most half the trip.
 func (h *Heartbeat) measure(database, sent time.Time, took time.Duration) {
-	now := &clockOffset{offset: database.Sub(sent.Add(took / 2)), uncertainty: took/2 + clockGrain}
+	now := &clockOffset{database: database.Round(0), ours: sent.Add(took / 2), uncertainty: took/2 + clockGrain}
 	if was := h.clock.Load(); was != nil && was.age < clockKept && was.within(now) {
-		now = &clockOffset{offset: was.offset, uncertainty: was.uncertainty, age: was.age + 1}
+		kept := *was
+		kept.age++
+		now = &kept
 	}
 	h.clock.Store(now)
 }
 
 // within reports whether c is the more exact one of two measurements that may both be right.
 func (c *clockOffset) within(other *clockOffset) bool {
-	return (c.offset-other.offset).Abs()+c.uncertainty <= other.uncertainty
+	return c.at(other.ours).Sub(other.database).Abs()+c.uncertainty <= other.uncertainty
+}
+
+// Now is the database's clock, give or take the uncertainty of Offset. Zero: no beat yet. It does not block.
+func (h *Heartbeat) Now() time.Time {
+	c := h.clock.Load()
+	if c == nil {
+		return time.Time{}
+	}
+	return c.at(time.Now())
 }
 
 // Offset is how far the database's clock is ahead of this process's, and how wrong that may be at most: half the round trip of the beat
@@ -40,5 +57,6 @@ func (h *Heartbeat) Offset() (offset, uncertainty time.Duration, ok bool) {
 	if c == nil {
 		return 0, 0, false
 	}
-	return c.offset, c.uncertainty, true
+	now := time.Now()
+	return c.at(now).Sub(now), c.uncertainty, true // by the wall clocks: one of them has no monotonic reading
 }

@@ -68,14 +68,18 @@ func TestASlowBeatKeepsTheExactOffset(t *testing.T) {
 		if offset, bound, _ := h.Offset(); offset != time.Second || bound != 2*time.Millisecond {
 			t.Errorf("offset %s ± %s after slow beats", offset, bound)
 		}
+		if ahead := h.Now().Sub(time.Now()); (ahead - time.Second).Abs() > 2*time.Millisecond { // a sale must not open before its moment
+			t.Errorf("after slow beats the database's clock is said to be %s ahead", ahead)
+		}
 		for _, moved := range []time.Duration{
 			9 * time.Second,                      // no measurement of before agrees
 			9*time.Second + 100*time.Millisecond, // agrees still, but not for ever
 		} {
 			db.become(moved, 500*time.Millisecond)
 			after(30 * time.Second)
-			if offset, bound, _ := h.Offset(); (offset - moved).Abs() > bound {
-				t.Errorf("offset %s ± %s, want %s", offset, bound, moved)
+			offset, bound, _ := h.Offset()
+			if ahead := h.Now().Sub(time.Now()); (offset-moved).Abs() > bound || ahead != offset {
+				t.Errorf("offset %s ± %s, by the clock %s, want %s", offset, bound, ahead, moved)
 			}
 		}
 	})
