@@ -16,8 +16,8 @@ func TestAnActivityOpensSellsAndEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.admit = ", activity: body.activity"
-	starts := time.Now().Add(12 * time.Second).Truncate(time.Second)
-	ends := starts.Add(8 * time.Second)
+	starts := time.Now().Add(10 * time.Second).Truncate(time.Second)
+	ends := starts.Add(6 * time.Second)
 	w.extra = fmt.Sprintf(`
 activities:
   - {id: later, starts: 2099-01-01T00:00:00Z, ends: 2099-01-02T00:00:00Z, skus: ["later-*"], hold: 10m}

@@ -306,7 +306,7 @@ func (g *gateway) requireExtend(t *testing.T, id stock.ID) {
 	}
 	g.call("POST", path, `{"hold":"6s"}`)
 	if r := g.reservation(id); !r.ExpiresAt.Equal(once.ExpiresAt) {
-		t.Error(fmt.Sprintf("a hold was made shorter: %+v", r))
+		t.Errorf("a hold was made shorter: %+v", r)
 	}
 }
 
