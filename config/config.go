@@ -67,7 +67,7 @@ type Server struct {
 	// Largest request body on all other routes.
 	PlainBody Size `yaml:"plain_body" default:"16MiB" range:"1KiB..1GiB"`
 	// Most lines of a cart (admit.lines), before those of one SKU are added up; more is 400.
-	CartLines int `yaml:"cart_lines" default:"100" range:"1..10000"`
+	CartLines int `yaml:"cart_lines" default:"100" range:"1..512"`
 	// Longest wait for a whole request once its first byte is there; then 408 REQUEST_TIMEOUT.
 	ReadTimeout Duration `yaml:"read_timeout" default:"10s" range:"100ms..10m"`
 	// Longest wait for the client to take its answer.

@@ -170,7 +170,7 @@ func TestWaitingTooLongNamesTheLimit(t *testing.T) {
 		return stock.CacheReply{Code: stock.CacheWait, SKU: "s", Base: 1}, nil
 	}
 	d := b.admit("k")
-	wantRefusal(t, d, stock.CodeQueueTimeout, SourceNone)
+	wantRefusal(t, d, stock.CodeQueueTimeout, SourceRedis) // it was asked, and said to wait
 	if d.Refusal.Limit != "hotspot.lane.max_wait" || d.Refusal.Value != "1ms" {
 		t.Errorf("refusal = %+v", d.Refusal)
 	}
@@ -226,7 +226,7 @@ func TestAFlagMakesNobodyPollOutOfTurn(t *testing.T) {
 		const buyers, polls = 50, int(time.Second / PollEvery)
 		var wg sync.WaitGroup
 		for i := range buyers {
-			wg.Go(func() { wantRefusal(t, b.admit(fmt.Sprint(i)), stock.CodeQueueTimeout, SourceNone) })
+			wg.Go(func() { wantRefusal(t, b.admit(fmt.Sprint(i)), stock.CodeQueueTimeout, SourceRedis) })
 		}
 		synctest.Wait()
 		b.Observe([]stock.Fact{{SKU: "s", Ver: 9}})

@@ -284,7 +284,7 @@ func TestACartWaitsOnceForAll(t *testing.T) {
 		}
 		begun := time.Now()
 		d := b.order(cart("k"))
-		wantRefusal(t, d, stock.CodeQueueTimeout, SourceNone)
+		wantRefusal(t, d, stock.CodeQueueTimeout, SourceRedis)
 		if waited := time.Since(begun); waited < time.Second || waited > 2*time.Second {
 			t.Errorf("waited %s", waited)
 		}

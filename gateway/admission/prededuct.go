@@ -129,7 +129,11 @@ func (a *Admitter) unasked(ctx context.Context, r *wanted, err error) Decision {
 	var limit *stock.LimitError
 	if errors.As(err, &limit) {
 		a.giveBack(r)
-		return refuse(SourceNone, refuseErr(err))
+		source := SourceNone
+		if !r.waits.IsZero() {
+			source = SourceRedis // it said to wait
+		}
+		return refuse(source, refuseErr(err))
 	}
 	return a.withoutRedis(ctx, r, errors.Is(err, stock.ErrUnknown))
 }
