@@ -176,3 +176,32 @@ func TestC006_ACartWithCorruptStock(t *testing.T) {
 		})
 	}
 }
+
+// The largest cart that can be configured is one that Redis decides, and its lines come into Redis by its being asked for again.
+func TestTheLargestCartThatCanBeConfigured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.extra = "server: {cart_lines: 512}"
+	g := w.gateway()
+	skus := make([]string, 512)
+	csv := ""
+	for i := range skus {
+		skus[i] = fmt.Sprintf("c-%03d", i)
+		csv += skus[i] + ",2\n"
+	}
+	g.command(csv, "stock", "import", "-").requireDone(t)
+	g.awaitRedis()
+	w.eventually("a cart of 512 SKUs", func() string {
+		got := g.checkout(itemsOf(skus...), "u1", "k1")
+		if !got.Won() && got.Code != stock.CodeNotLoaded && got.Code != stock.CodeQueueTimeout {
+			t.Fatalf("%s", got)
+		}
+		return unlessWon(got)
+	})
+	second := g.checkout(itemsOf(skus...), "u2", "k2")
+	if requireTold(t, "another one", second, 201, ""); second.source != "redis" {
+		t.Errorf("decided by %q", second.source)
+	}
+	requireRefusedAt(t, g.checkout(itemsOf(skus...), "u3", ""), 409, stock.CodeSoldOut, skus[0], "redis", "none")
+	w.requireInvariants(t, nil, skus[0], skus[511])
+}
