@@ -73,10 +73,9 @@ func (a *app) unresolved() api.Unresolved {
 	return u
 }
 
-// resolvable are the routes whose reservations can be of unknown outcome.
-func (a *app) resolvable() []string {
-	return append(guardedRoutes(a.cfg), stock.RouteAPI, stock.RouteImport)
-}
+// resolvable are the routes whose reservations can be of unknown outcome: also those that are not configured any more, which the count of
+// unknowns has in it.
+func (a *app) resolvable() []string { return []string{stock.RouteAny} }
 
 // told tells memory and Redis what an import has left.
 func (a *app) told(facts []stock.Fact) {

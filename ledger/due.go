@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,22 +15,23 @@ import (
 const dueQuery = `SELECT r.id, r.try, r.route, r.outcome, r.reason, r.owner, g.id IS NOT NULL, r.forward_by, r.expires_at, r.created_at, {now},
 	(SELECT string_agg(l.sku || ' ' || l.qty, ',' ORDER BY l.sku)
 		FROM {reservation_line} l WHERE l.reservation_id = r.id)
-FROM (SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'held' AND outcome = 'unknown' AND route {in $1}
+FROM (SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'held' AND outcome = 'unknown' AND ($6 OR route {in $1})
 		AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) u
 	UNION ALL SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'held' AND outcome = 'accepted' AND expires_at <= {now}
-		AND hold_us > 0 AND route {in $1} AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) e) r
+		AND hold_us > 0 AND ($6 OR route {in $1}) AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) e) r
 LEFT JOIN {gateway} g ON g.id = r.owner AND g.seen_at > {before $5}
 ORDER BY r.created_at, r.id LIMIT $4`
 
 // Due is at most limit held reservations of routes that the order service may have to be asked about: their outcome is unknown, those in
 // flight included, or their time is over by the database's clock (time never ends a hold of 0). They come by (CreatedAt, ID), beginning after the row named; the zero
-// one is the beginning. Lines are whole, whatever was released of them.
+// one is the beginning. Lines are whole, whatever was released of them. stock.RouteAny among routes stands for all.
 func (s *Store) Due(ctx context.Context, routes []string, after stock.DueRow, limit int) ([]stock.DueRow, error) {
 	if len(routes) == 0 {
 		return nil, nil
 	}
 	var due []stock.DueRow
-	args := []any{s.d.list(routes), s.d.instant(after.CreatedAt), after.ID.String(), limit, s.cfg.ReplicaTimeout.Microseconds()}
+	args := []any{s.d.list(routes), s.d.instant(after.CreatedAt), after.ID.String(), limit, s.cfg.ReplicaTimeout.Microseconds(),
+		slices.Contains(routes, stock.RouteAny)}
 	err := s.read(ctx, func(c *conn) error {
 		return c.rows(s.d.expand(dueQuery), args, func(rows *sql.Rows) error {
 			r, err := scanDue(rows)

@@ -117,6 +117,10 @@ func caseDue(t *testing.T, e *env) {
 	if none, err := e.Due(t.Context(), nil, stock.DueRow{}, 10); len(none) != 0 || err != nil {
 		t.Errorf("of no route: %v, %v", none, err)
 	}
+	rows, err := e.Due(t.Context(), []string{stock.RouteAny}, stock.DueRow{}, 10)
+	if len(rows) != 4 || rows[3].ID != other.ID || err != nil {
+		t.Errorf("of any route: %+v, %v", rows, err)
+	}
 }
 
 func caseDuePages(t *testing.T, e *env) {
