@@ -216,7 +216,7 @@ func (a *app) wireControl() error {
 		return err
 	}
 	var err error
-	a.control, err = control.New(controlConfig(a.cfg.Control), deps)
+	a.control, err = control.New(controlConfig(a.cfg), deps)
 	return err
 }
 

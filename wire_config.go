@@ -176,10 +176,11 @@ func gatewayConfig(c *config.Config) gateway.Config {
 	return out
 }
 
-func controlConfig(c config.Control) control.Config {
+func controlConfig(cfg *config.Config) control.Config {
+	c := cfg.Control
 	return control.Config{Listen: c.Listen, Token: c.Token.Reveal(), ReadToken: c.ReadToken.Reveal(), Timeout: c.Timeout.Std(),
 		ImportTimeout: c.ImportTimeout.Std(), RedisTimeout: c.RedisTimeout.Std(), BodyBytes: c.Body.Bytes(),
-		ImportBytes: c.ImportBody.Bytes(), ImportLines: c.ImportLines, MaxInFlight: c.MaxInFlight}
+		ImportBytes: c.ImportBody.Bytes(), ImportLines: c.ImportLines, MaxInFlight: c.MaxInFlight, OmitEnvoyHeader: !cfg.Server.EnvoyRateLimited}
 }
 
 var placeKinds = map[config.SourceKind]gateway.PlaceKind{

@@ -31,6 +31,8 @@ type Config struct {
 	ImportLines int
 	// MaxInFlight bounds how many /v1 calls are served at a time; further ones get 503 QUEUE_FULL. Defaults to 256.
 	MaxInFlight int
+	// OmitEnvoyHeader leaves X-Envoy-Ratelimited off refusals, so that a mesh repeats them. Defaults to false.
+	OmitEnvoyHeader bool
 }
 
 // WithDefaults is a completed copy.

@@ -108,7 +108,10 @@ func ofRead(err error) *api.Problem {
 }
 
 // writeProblem answers a refusal. What may be tried again says when, spread so that callers do not come back in step.
-func writeProblem(w http.ResponseWriter, p *api.Problem) {
+func (s *Server) writeProblem(w http.ResponseWriter, p *api.Problem) {
+	if !s.cfg.OmitEnvoyHeader {
+		w.Header().Set("X-Envoy-Ratelimited", "true") // a mesh would repeat what was refused at once
+	}
 	switch {
 	case p.RetryAfter > 0:
 		w.Header().Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))

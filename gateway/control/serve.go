@@ -26,11 +26,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	}
 	allowed := s.methodsOf(r)
 	if len(allowed) == 0 {
-		writeProblem(w, refuse(stock.CodeNoRoute, "there is nothing at %s", shorten(r.URL.Path)))
+		s.writeProblem(w, refuse(stock.CodeNoRoute, "there is nothing at %s", shorten(r.URL.Path)))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	writeProblem(w, refuse(stock.CodeMethodNotAllowed, "%s is not allowed here, only %s", shorten(r.Method), strings.Join(allowed, ", ")))
+	s.writeProblem(w, refuse(stock.CodeMethodNotAllowed, "%s is not allowed here, only %s", shorten(r.Method), strings.Join(allowed, ", ")))
 }
 
 // methodsOf is the methods that r's path has a route for.
@@ -52,7 +52,7 @@ func (s *Server) v1(rt route) http.Handler {
 		if problem == nil {
 			problem = s.inSlot(w, func() *api.Problem { return s.answer(w, asking, rt) })
 		} else {
-			writeProblem(w, problem)
+			s.writeProblem(w, problem)
 		}
 		s.note(asking, rt, problem)
 	})
@@ -66,7 +66,7 @@ func (s *Server) inSlot(w http.ResponseWriter, serve func() *api.Problem) *api.P
 		return serve()
 	default:
 		problem := overLimit(stock.CodeQueueFull, "control.max_in_flight", strconv.Itoa(s.cfg.MaxInFlight))
-		writeProblem(w, problem)
+		s.writeProblem(w, problem)
 		return problem
 	}
 }
@@ -107,7 +107,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, rt route) *api.P
 	switch kept, whole := v.(*keptAnswer); {
 	case st.end(v, problem):
 	case problem != nil:
-		writeProblem(w, problem)
+		s.writeProblem(w, problem)
 	case whole:
 		kept.write(w)
 	default:
@@ -151,7 +151,7 @@ func (s *Server) recovered(next http.Handler) http.Handler {
 			s.metrics.panics.Inc()
 			s.deps.Log.Error("a control call panicked", zap.String("method", r.Method), zap.String("path", r.URL.Path),
 				zap.String("cause", fmt.Sprint(cause)), zap.Stack("stack"))
-			writeProblem(w, refuse(stock.CodeInternal, "this call failed; the log says why"))
+			s.writeProblem(w, refuse(stock.CodeInternal, "this call failed; the log says why"))
 		}()
 		next.ServeHTTP(w, r)
 	})

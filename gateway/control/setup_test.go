@@ -114,7 +114,7 @@ func (b *bundle) refused(code stock.Code, part, method, path, body string, heade
 	if p.Code != string(code) || p.Status != got.status || p.Status != kinds[code].status || !strings.Contains(p.Detail, part) {
 		b.t.Errorf("%s %s %q: %d %s, want %s with %q", method, path, body, got.status, got.body, code, part)
 	}
-	if got.header.Get("Content-Type") != api.ProblemType || got.header.Get("Cache-Control") != "no-store" {
+	if got.header.Get("Content-Type") != api.ProblemType || got.header.Get("Cache-Control") != "no-store" || got.header.Get("X-Envoy-Ratelimited") != "true" {
 		b.t.Errorf("%s %s: headers %v", method, path, got.header)
 	}
 	retry := p.Status == 429 || p.Status == 503 || p.Status == 504
