@@ -185,6 +185,7 @@ func TestTheCrowdBeforeTheStartSparesTheDatabase(t *testing.T) {
 	f(stock.CacheReply{Code: stock.CacheWon}, nil, true)
 	f(stock.CacheReply{Code: stock.CacheStale}, nil, true)
 	f(stock.CacheReply{}, stock.ErrUnknown, true)
+	f(stock.CacheReply{}, &stock.LimitError{Code: stock.CodeQueueFull, Limit: "redis.pending_max", Value: "7"}, false)
 }
 
 // The look-up has a bound, and the refusal stands when it is hit.

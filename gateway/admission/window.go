@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -26,6 +27,10 @@ func (a *Admitter) mayKnow(ctx context.Context, r *wanted) bool {
 		return true
 	}
 	reply, err := a.cache.Peek(ctx, r.first, &r.Reservation)
+	var limit *stock.LimitError
+	if errors.As(err, &limit) {
+		return false // a crowd that is too large for Redis must not go to the database instead
+	}
 	return err != nil || reply.Code == stock.CacheDuplicate || !a.knowsIDs(reply)
 }
 
