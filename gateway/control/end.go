@@ -221,8 +221,18 @@ func readNotice(r *http.Request, kind stock.OpKind, reason string, allowed ...st
 	if op.Reason, err = body.text("reason", reasonBytesMax); err != nil {
 		return nil, nil, err
 	}
-	op.Reason = cmp.Or(op.Reason, reason)
+	op.Reason = cmp.Or(told(op.Reason), reason)
 	return op, body, nil
+}
+
+// told marks a reason that stockgate gives itself and draws conclusions from: a row that it released as never sent may be ordered again.
+// From somebody else it is only a word.
+func told(reason string) string {
+	switch reason {
+	case stock.ReasonNeverSent, stock.ReasonExpired:
+		return "told_" + reason
+	}
+	return reason
 }
 
 func readOrderRef(op *stock.Op, body object) (err error) {

@@ -72,7 +72,7 @@ func notices(b *bundle) {
 	}
 	b.wants(9, 1, 0, 10)
 	b.twice(reservationPath+"/extend", `{"hold":"25m"}`, `"state":"held"`)
-	b.twice(reservationPath+"/release", `{"reason":"expired"}`, `"state":"released"`)
+	b.twice(reservationPath+"/release", `{"reason":"expired"}`, `"reason":"told_expired"`) // stockgate draws conclusions from its own only
 	b.wants(10, 0, 0, 10)
 	b.twice(reservationPath+"/confirm", `{"order_ref":"o-1"}`, `"state":"confirmed"`) // late, and there is stock: taken again
 	b.twice(reservationPath+"/release", `{"unless_paid":true}`, `"state":"confirmed"`)
