@@ -68,7 +68,7 @@ func TestASlowBeatKeepsTheExactOffset(t *testing.T) {
 		if offset, bound, _ := h.Offset(); offset != time.Second || bound != 2*time.Millisecond {
 			t.Errorf("offset %s ± %s after slow beats", offset, bound)
 		}
-		if ahead := h.Now().Sub(time.Now()); (ahead - time.Second).Abs() > 2*time.Millisecond { // a sale must not open before its moment
+		if ahead := time.Until(h.Now()); (ahead - time.Second).Abs() > 2*time.Millisecond { // a sale must not open before its moment
 			t.Errorf("after slow beats the database's clock is said to be %s ahead", ahead)
 		}
 		for _, moved := range []time.Duration{
@@ -78,7 +78,7 @@ func TestASlowBeatKeepsTheExactOffset(t *testing.T) {
 			db.become(moved, 500*time.Millisecond)
 			after(30 * time.Second)
 			offset, bound, _ := h.Offset()
-			if ahead := h.Now().Sub(time.Now()); (offset-moved).Abs() > bound || ahead != offset {
+			if ahead := time.Until(h.Now()); (offset-moved).Abs() > bound || ahead != offset {
 				t.Errorf("offset %s ± %s, by the clock %s, want %s", offset, bound, ahead, moved)
 			}
 		}
