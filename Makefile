@@ -4,9 +4,13 @@ SHELL := /usr/bin/env bash
 GO ?= go
 # Packages whose goroutines share state: the race detector runs over these.
 RACE := . ./bench/load ./fallback/... ./filters/... ./gateway/... ./internal/crashpoint ./internal/faults ./internal/httpserve \
-	./internal/loop ./internal/orderservice ./ledger/... ./luascripts/... ./stock/...
+	./internal/loop ./internal/orderservice ./ledger ./luascripts/... ./stock/...
+# Subtests of the suite over both databases that run many goroutines.
+RACE_STORE := Test(Postgres|SQLite)/(C034|C041|C042|C047|C050|C052|AnyOps)
 # Whole-system tests that are repeated with a binary under the race detector.
 RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC031|TestC089
+# Requests of the test of reservations' whole life: here a part of them, `make life` sends all 200,000.
+LIFE ?= 30000
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
@@ -36,11 +40,16 @@ lint: ## golangci-lint, built from tools/go.mod
 
 .PHONY: unit
 unit: ## all tests, with real Redis, PostgreSQL and pgbouncer
-	$(GO) test -count=1 -timeout 15m ./... # a cached pass would not know of the binary that some tests build
+	STOCKGATE_LIFE_REQUESTS=$(LIFE) $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
+
+.PHONY: life
+life: ## the whole life of reservations under faults: 200,000 requests, some minutes
+	$(GO) test -count=1 -timeout 40m -v -run TestLifeOfReservations ./internal/e2e
 
 .PHONY: race
 race: ## tests of the concurrent packages, and some of the whole, under the race detector
 	$(GO) test -race -timeout 15m $(RACE)
+	$(GO) test -race -timeout 15m -run '$(RACE_STORE)' ./ledger/storetest
 	$(GO) test -count=1 -race -timeout 15m -run '$(RACE_E2E)' ./internal/e2e
 
 .PHONY: build

@@ -279,7 +279,7 @@ func (f *clientFlags) change(cmd *cobra.Command, sku string, do func(context.Con
 func stockTable(w io.Writer, skus []api.SKU) {
 	row(w, "SKU", "AVAILABLE", "GRANTED", "HELD", "CONFIRMED", "PUT IN", "REDIS FREE", "STATE")
 	for _, s := range skus {
-		row(w, s.SKU, s.Available, s.Granted, s.Held, s.Confirmed, s.StockIn, redisFree(s.Redis), shown(s))
+		row(w, s.SKU, s.Available, s.Granted, s.Held, s.Confirmed, s.StockIn+s.Changed, redisFree(s.Redis), shown(s))
 	}
 }
 

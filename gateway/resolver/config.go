@@ -17,7 +17,7 @@ const (
 	EveryDefault      = time.Second
 	BackoffMinDefault = time.Second
 	BackoffMaxDefault = 5 * time.Minute
-	ProbeEveryDefault = 10 * time.Minute
+	ProbeEveryDefault = 10 * time.Second
 	ProbeAgainDefault = 30 * time.Second
 	HoldMaxDefault    = 30 * time.Minute
 	AsksDefault       = 32
@@ -41,7 +41,8 @@ type Config struct {
 	Every time.Duration
 	// BackoffMin and BackoffMax are the first and the longest wait between two questions about a reservation. Default to 1 s and 5 min.
 	BackoffMin, BackoffMax time.Duration
-	// ProbeEvery is how often an upstream that is believed is tried with a reservation that does not exist. Defaults to 10 min.
+	// ProbeEvery is how often an upstream that is believed is tried with a reservation that does not exist. Defaults to 10 s:
+	// for so long an answer-all that begins in the middle of a sale is believed.
 	ProbeEvery time.Duration
 	// ProbeAgain is the same for one that is distrusted. Defaults to 30 s.
 	ProbeAgain time.Duration

@@ -33,8 +33,9 @@
 // before an upstream is believed, and again every Config.ProbeEvery: anything but 404 means distrust. Then nothing is confirmed,
 // released or taken over on its word; it is logged with what to mend, shown by Distrusted and a metric, and tried again after
 // Config.ProbeAgain, so that it is believed again by itself. An upstream that does not answer at all, or with a status that says that
-// it is out of order (408, 429, 5xx), is not distrusted, just not yet trusted. What cannot be noticed so is a resolve URL that
-// answers 404 to everything: it must be tried out with a real order, once.
+// it is out of order (408, 429, 5xx), is not distrusted, just not yet trusted; one that was believed before stays so. What cannot be
+// noticed is what it says between two such questions, and a resolve URL that answers 404 to everything: it must be tried out with a
+// real order, once.
 //
 // # A dead order service
 //

@@ -88,19 +88,23 @@ func (t *trust) answerLocked() answer {
 	return answer{resultUntrusted, "it has not answered yet when asked about a reservation that does not exist"}
 }
 
-// judge writes a probe's verdict down and returns those before and after. Silence clears nobody: who was distrusted stays so.
+// judge writes a probe's verdict down and returns those before and after. Silence changes nothing: it clears nobody who is distrusted, and
+// who was believed a moment ago has not said anything else since.
 func (t *trust) judge(v verdict, detail string) (before, after verdict) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before = t.verdict
-	if v == untrusted && before == distrusted {
+	silent := v == untrusted
+	if silent && before != untrusted {
 		v, detail = before, t.detail
 	}
 	t.verdict, t.detail = v, detail
-	switch v {
-	case trusted:
+	switch {
+	case v == trusted && silent:
+		t.until = t.now().Add(t.every / 4)
+	case v == trusted:
 		t.until = t.now().Add(t.every)
-	case distrusted:
+	case v == distrusted:
 		t.until = t.now().Add(t.again)
 	default:
 		t.until = time.Time{} // the circuit says when

@@ -189,7 +189,7 @@ function showRows() {
 }
 
 const COLUMNS = [
-  (s) => s.available, (s) => s.granted, (s) => s.held, (s) => s.confirmed, (s) => s.stock_in,
+  (s) => s.available, (s) => s.granted, (s) => s.held, (s) => s.confirmed, (s) => s.stock_in + (s.changed || 0),
   (s) => (s.redis && s.redis.loaded && !s.redis.corrupt ? s.redis.free : null),
 ];
 
