@@ -52,6 +52,7 @@ type Admitter struct {
 	log     *zap.Logger
 
 	flags   *flags
+	allowed allowances
 	lines   *lines
 	finder  *finder
 	loader  *loader
@@ -81,7 +82,7 @@ type Parts struct {
 func New(cfg Config, parts Parts) *Admitter {
 	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, sale: parts.Sale,
 		backend: parts.Backend, served: parts.Served, log: parts.Log,
-		flags: newFlags(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
+		flags: newFlags(), allowed: newAllowances(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
 	if a.served == nil {
 		a.served = func(string) {}
 	}

@@ -92,7 +92,6 @@ func TestC003_ACartThatCannotWinTakesNothing(t *testing.T) {
 	f(stock.CacheReply{Code: stock.CacheSoldOut}, stock.CodeSoldOut)
 	f(stock.CacheReply{Code: stock.CachePaused}, stock.CodePaused)
 	f(stock.CacheReply{Code: stock.CacheCorrupt}, stock.CodeCorruptStock)
-	f(stock.CacheReply{Code: stock.CacheLimit}, stock.CodePurchaseLimit)
 }
 
 // Somebody was faster between the look and the taking: what was taken goes back at once.

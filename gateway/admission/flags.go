@@ -67,6 +67,14 @@ func (f *flags) set(sku string, left, ver int64, now time.Time) {
 	s.bySKU[sku] = flag{left: left, ver: ver, at: now}
 }
 
+// drop forgets a flag.
+func (f *flags) drop(sku string) {
+	s := f.shard(sku)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.bySKU, sku)
+}
+
 // makeRoom drops one flag: the first of a few that refuses nothing any more, else any. Losing one costs a question to Redis.
 func (s *flagShard) makeRoom(now time.Time) {
 	looked, victim := 0, ""

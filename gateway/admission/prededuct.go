@@ -83,7 +83,8 @@ func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply
 	case stock.CacheDuplicate:
 		return a.duplicate(ctx, r, reply)
 	case stock.CacheSoldOut, stock.CacheLimit:
-		if r.Keyed && !a.knowsIDs(reply) {
+		unproven := reply.Code == stock.CacheLimit && !a.allowed.refuses(r, r.lineOf(reply.SKU), time.Now())
+		if unproven || r.Keyed && !a.knowsIDs(reply) {
 			return a.withoutRedis(ctx, r, false)
 		}
 		return a.turnAway(r, reply)

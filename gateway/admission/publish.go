@@ -13,6 +13,7 @@ func (a *Admitter) observe(facts []stock.Fact) {
 	for _, f := range facts {
 		a.flags.set(f.SKU, f.Left(), f.Ver, now)
 		a.lines.news(f.SKU)
+		a.allowed.changed(&f)
 	}
 }
 

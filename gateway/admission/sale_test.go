@@ -71,11 +71,44 @@ func wantLimit(t *testing.T, d Decision, source Source, limit, value, sku string
 	}
 }
 
+// spent is what the database has just said of u1, who may have 2 units of s in x.
+func spent(b *bench, taken, ver int64) {
+	b.allowed.flags.set(allowanceKey("x", "s", "u1"), 2-taken, ver, time.Now())
+}
+
+// C047: Redis may not have heard yet of what a user gave back, and a limit has no Retry-After: it refuses only what the database has just
+// refused.
+func TestC047_RedisAloneRefusesNobodyForALimit(t *testing.T) {
+	b := setup(t, nil)
+	limited(b)
+	takes := func(qty, ver int64) []stock.Fact {
+		return []stock.Fact{{SKU: "s", Available: 5, Ver: ver, Takes: []stock.UserTake{{Activity: "x", SKU: "s", User: "u1", Qty: qty}}}}
+	}
+	b.cache.reserve = func(int, *stock.Reservation) (stock.CacheReply, error) {
+		return stock.CacheReply{Code: stock.CacheLimit, SKU: "s", IDsLoaded: true}, nil
+	}
+	b.ledger.do = func(_ int, op *stock.Op) error {
+		op.Result = stock.Result{Verdict: stock.VerdictPurchaseLimit, SKU: "s", Facts: takes(2, 7)}
+		return nil
+	}
+	wantRefusal(t, b.admit("k1"), stock.CodePurchaseLimit, SourceDatabase)
+	wantRefusal(t, b.admit("k2"), stock.CodePurchaseLimit, SourceRedis)
+	if n := len(b.ledger.seen()); n != 1 {
+		t.Errorf("the database was asked %d times, want once", n)
+	}
+	b.Publish(&stock.Op{Result: stock.Result{Facts: takes(1, 8)}}) // released
+	b.ledger.do = verdict(stock.VerdictDone, 5)
+	if d := b.admit("k3"); d.Pass == nil {
+		t.Errorf("after a release: %+v, refusal %+v", d, d.Refusal)
+	}
+}
+
 // C047: a refusal by the limit names it, whoever refuses.
 func TestC047_LimitsAreNamed(t *testing.T) {
 	b := setup(t, nil)
 	limited(b)
 	b.cache.reserve = reply(stock.CacheLimit)
+	spent(b, 2, 1)
 	wantLimit(t, b.admit("k"), SourceRedis, "activities[x].purchase_limit", "2", "")
 	wantLimit(t, b.admit(""), SourceRedis, "activities[x].purchase_limit", "2", "")
 
@@ -110,6 +143,7 @@ func TestALimitIsToldToAnIDOnlyWithProof(t *testing.T) {
 		if d := b.admit("k"); d.Replay != kept {
 			t.Errorf("loaded %v, all reach Redis %v: refusal %+v", loaded, allOK, d.Refusal)
 		}
+		spent(b, 2, 1)
 		wantRefusal(t, b.admit(""), stock.CodePurchaseLimit, SourceRedis)
 	}
 	f(false, true)

@@ -61,6 +61,11 @@ func (a *Admitter) settled(ctx context.Context, r *wanted, at attempt, op *stock
 	if res.Verdict == stock.VerdictKeyReused {
 		return keyReused(&r.Reservation, at.source)
 	}
+	if res.Verdict == stock.VerdictPurchaseLimit {
+		if line, found := r.decided(res); found {
+			a.allowed.refused(r, line, res.Facts, time.Now())
+		}
+	}
 	return refuse(at.source, r.refused(res))
 }
 
