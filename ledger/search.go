@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -53,6 +54,40 @@ func (s *Store) searchIDs(c *conn, column, value string, after Cursor, limit int
 		return err
 	})
 	return ids, err
+}
+
+// orderRefsAtOnce is how many order references one query looks for.
+const orderRefsAtOnce = 1000
+
+// OrderRefs is the reservations that hold units for the orders refs, held or confirmed, by order reference: those that have none are not
+// in it. It asks once for every 1,000 of refs. Released ones are left out: their units are sold anew, so another reservation of that order
+// doubles nothing.
+func (s *Store) OrderRefs(ctx context.Context, refs []string) (map[string][]stock.ID, error) {
+	if slices.ContainsFunc(refs, func(ref string) bool { return !storable(ref) }) {
+		return nil, badMember("order references: are to be named in UTF-8 without NUL")
+	}
+	found := map[string][]stock.ID{}
+	for page := range slices.Chunk(refs, orderRefsAtOnce) {
+		if err := s.read(ctx, func(c *conn) error { return s.addOrderRefs(c, page, found) }); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// addOrderRefs also says that the column is not empty, because the index leaves out rows without a reference.
+func (s *Store) addOrderRefs(c *conn, refs []string, found map[string][]stock.ID) error {
+	query := s.d.expand(`SELECT order_ref, id FROM {reservation} WHERE order_ref {in $1} AND order_ref <> '' AND state IN ('held', 'confirmed')
+		ORDER BY order_ref, id`)
+	return c.rows(query, []any{s.d.list(refs)}, func(rows *sql.Rows) error {
+		var ref, text string
+		if err := rows.Scan(&ref, &text); err != nil {
+			return err
+		}
+		id, err := stock.ParseID(text)
+		found[ref] = append(found[ref], id)
+		return err
+	})
 }
 
 // rowsInOrder reads rows in full, in the order of ids. One that has gone since is left out.

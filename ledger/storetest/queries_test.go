@@ -23,6 +23,7 @@ var queriesSuite = []struct {
 	{"DueNamesWhatMayHaveToBeAsked", caseDue},
 	{"DuePages", caseDuePages},
 	{"SearchByUserAndOrder", caseSearch},
+	{"ReservationsOfOrders", caseOrderRefs},
 	{"HistoryTellsWhoAndWhy", caseHistory},
 	{"AdmissionIsAgreedOn", caseAdmission},
 	{"AdmissionVersions", caseAdmissionVersions},
@@ -201,6 +202,40 @@ func caseSearch(t *testing.T, e *env) {
 		if _, _, err := e.Search(t.Context(), bad, ledger.Cursor{}, 2); !ledger.BadMember(err) {
 			t.Errorf("%+v: %v", bad, err)
 		}
+	}
+}
+
+// More orders than one query asks for; only what holds units counts.
+func caseOrderRefs(t *testing.T, e *env) {
+	e.set("a", 100)
+	of := func(ref string) *stock.Reservation {
+		r := wish("a", 1)
+		e.exec(settle(r))
+		op := accept(r, answer(201))
+		op.OrderRef = ref
+		e.exec(op)
+		return r
+	}
+	open, paid, gone, mixed, first := of("o-open"), of("o-paid"), of("o-gone"), of("o-mixed"), of("o-mixed")
+	of("")
+	of("o-other")
+	e.exec(confirm(paid), cancel(gone), cancel(first))
+	refs := []string{"o-open", "", "o-gone", "o-none"}
+	for i := range 1500 {
+		refs = append(refs, fmt.Sprint("none-", i))
+	}
+	refs = append(refs, "o-mixed", "o-paid")
+	got, err := e.OrderRefs(t.Context(), refs)
+	e.must(err)
+	want := map[string][]stock.ID{"o-open": {open.ID}, "o-paid": {paid.ID}, "o-mixed": {mixed.ID}}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if none, err := e.OrderRefs(t.Context(), nil); len(none) != 0 || err != nil {
+		t.Errorf("of no order: %v, %v", none, err)
+	}
+	if _, err := e.OrderRefs(t.Context(), []string{"a\x00"}); !ledger.BadMember(err) {
+		t.Errorf("NUL: %v", err)
 	}
 }
 
