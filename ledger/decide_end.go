@@ -18,9 +18,13 @@ func (h *held) release(op *stock.Op) stock.Result {
 	return h.neverSent(row, op)
 }
 
-// giveBack is the order service's release: cancelled or refunded, whole or by lines.
+// giveBack is the order service's release: cancelled or refunded, whole or by lines. A release that names another order is somebody's
+// mistake, and must not take this order's units away.
 func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
-	if op.UnlessPaid && row.State == stock.StateConfirmed {
+	switch {
+	case otherOrder(row, op):
+		return verdict(stock.VerdictKeyReused, row)
+	case op.UnlessPaid && row.State == stock.StateConfirmed:
 		return verdict(stock.VerdictStale, row)
 	}
 	if len(op.Lines) > 0 {

@@ -204,6 +204,7 @@ func (w *world) drawRelease(t *rapid.T, op *stock.Op) {
 	}
 	op.Try, op.UnlessPaid = 0, rapid.Bool().Draw(t, "unless paid")
 	op.Reason = rapid.SampledFrom([]string{stock.ReasonCancelled, "refunded"}).Draw(t, "reason")
+	op.OrderRef = rapid.SampledFrom([]string{"", "", "order-1", "order-2"}).Draw(t, "order")
 	if !rapid.Bool().Draw(t, "by lines") {
 		return
 	}

@@ -101,13 +101,18 @@ func (h *held) refer(row *rowState, order string) {
 	}
 }
 
+// otherOrder: op names an order, and row is known to be another one's.
+func otherOrder(row *rowState, op *stock.Op) bool {
+	return op.OrderRef != "" && row.OrderRef != "" && op.OrderRef != row.OrderRef
+}
+
 // confirm: the order is paid, so it was placed. Another order under the same reservation is somebody's mistake.
 func (h *held) confirm(op *stock.Op) stock.Result {
 	row := h.rows[op.ID]
 	switch {
 	case row == nil:
 		return verdict(stock.VerdictUnknownReservation, nil)
-	case op.OrderRef != "" && row.OrderRef != "" && op.OrderRef != row.OrderRef:
+	case otherOrder(row, op):
 		return verdict(stock.VerdictKeyReused, row)
 	}
 	switch row.State {

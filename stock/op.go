@@ -19,6 +19,7 @@ const (
 	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation. With Lines
 	// only those quantities go back, under OpID, which makes it safe to repeat; once nothing of any line is left, the row is released.
 	// More than is left of a line is VerdictTooMuch, and nothing is done; of a released row nothing is left. With UnlessPaid a confirmed row is left as it is (VerdictStale).
+	// Without Try, a row that has another OrderRef already is VerdictKeyReused, and nothing is done.
 	OpRelease
 	// OpConfirm: held → confirmed, also past its time. A released row is taken again if Retake is set, it was never confirmed before,
 	// and stock and limits allow it: every line less what was released by lines before. Otherwise VerdictStale, VerdictPaused,
@@ -130,7 +131,7 @@ const (
 	VerdictNone               Verdict = iota
 	VerdictDone                       // done now, or found done by this very try or op id
 	VerdictDuplicate                  // settle: another try's row, which may not be reopened (Row.Reopens): Row tells
-	VerdictKeyReused                  // same id, other fingerprint; same op id, another change; confirm: another order
+	VerdictKeyReused                  // same id, other fingerprint; same op id, another change; confirm, release by the API: another order
 	VerdictVoided                     // settle: this try was ended (void or released) before; it may never settle
 	VerdictUnknownReservation         // no row of that id
 	VerdictStale                      // compare-and-set failed: the row is in another state or of another try: Row tells

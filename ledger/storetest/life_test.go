@@ -152,9 +152,19 @@ func caseOrderRef(t *testing.T, e *env) {
 	e.verdict(first, stock.VerdictDone)
 	e.verdict(same, stock.VerdictDone)
 	e.verdict(other, stock.VerdictKeyReused)
-	if row := e.find(r); row.OrderRef != "order-1" || row.State != stock.StateConfirmed {
+	whole, lines, unpaid := cancel(r), part(r, "x", "a", 1), cancel(r)
+	whole.OrderRef, lines.OrderRef, unpaid.OrderRef, unpaid.UnlessPaid = "order-2", "order-2", "order-2", true
+	e.exec(whole, lines, unpaid)
+	for _, op := range []*stock.Op{whole, lines, unpaid} {
+		e.verdict(op, stock.VerdictKeyReused)
+	}
+	if row := e.find(r); row.OrderRef != "order-1" || row.State != stock.StateConfirmed || row.Released[0] != 0 {
 		t.Errorf("row %+v", row)
 	}
+	right := cancel(r)
+	right.OrderRef = "order-1"
+	e.exec(right)
+	e.verdict(right, stock.VerdictDone)
 	e.sound()
 }
 
