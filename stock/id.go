@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // ID names a reservation: 128 bits, written as 32 lower-case hex digits.
@@ -38,12 +39,21 @@ func ParseID(s string) (ID, error) {
 	var id ID
 	plain := strings.ReplaceAll(s, "-", "")
 	if len(plain) != 32 {
-		return id, fmt.Errorf("reservation id %q has %d hex digits, must have 32", s, len(plain))
+		return id, badID(s, plain)
 	}
 	if _, err := hex.Decode(id[:], []byte(plain)); err != nil {
-		return id, fmt.Errorf("reservation id %q: %w", s, err)
+		return ID{}, badID(s, plain)
 	}
 	return id, nil
+}
+
+func badID(s, plain string) error {
+	at := strings.IndexFunc(plain, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) })
+	if at >= 0 {
+		wrong, _ := utf8.DecodeRuneInString(plain[at:])
+		return fmt.Errorf("reservation id %q has %q in it, must be 32 hex digits (0-9, a-f)", s, wrong)
+	}
+	return fmt.Errorf("reservation id %q has %d hex digits, must have 32", s, len(plain))
 }
 
 // Try is 64 random bits that name one HTTP request among the retries of a reservation. 0 means none.

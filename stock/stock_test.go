@@ -63,9 +63,10 @@ func TestIDAndTryRoundTrip(t *testing.T) {
 			t.Fatalf("%s came back as %s, %v", try, back, err)
 		}
 	})
-	for _, bad := range []string{"", "12", strings.Repeat("g", 32), strings.Repeat("0", 33)} {
-		if _, err := ParseID(bad); err == nil {
-			t.Errorf("id %q was taken", bad)
+	for bad, want := range map[string]string{"": "has 0 hex digits, must have 32", "12": "has 2 hex digits", strings.Repeat("0", 33): "has 33 hex digits",
+		strings.Repeat("g", 32): "has 'g' in it, must be 32 hex digits", "nonsense": "has 'n' in it, must be 32 hex digits"} {
+		if id, err := ParseID(bad); err == nil || !strings.Contains(err.Error(), want) || !id.IsZero() {
+			t.Errorf("id %q gave %s, %v, want %s", bad, id, err, want)
 		}
 	}
 }
