@@ -200,7 +200,7 @@ func (f *clientFlags) releaseCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&lines, "line", nil, "only so many units of this SKU, as SKU=UNITS; may be repeated")
 	cmd.Flags().StringVar(&in.Op, "op", "", opUsage+"; with --line only")
 	cmd.Flags().StringVar(&in.OrderRef, "order-ref", "", "the order service's own id")
-	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger")
+	cmd.Flags().StringVar(&in.Reason, "reason", "", "why, for the ledger (default cancelled, with --line returned)")
 	cmd.Flags().BoolVar(&in.UnlessPaid, "unless-paid", false, "leave it as it is if it is confirmed")
 	return cmd
 }
@@ -284,7 +284,8 @@ func (f *clientFlags) importOrdersCommand() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Make reservations of orders that were open before stockgate came; - reads standard input",
 		Long: "Make reservations of open orders from CSV lines order_ref,sku,qty,user,state[,hold], with or without that header line. state is held\n" +
-			"(not paid) or confirmed. Their units have left the stock already: available does not move. The same file again changes nothing.",
+			"(not paid) or confirmed. Their units have left the stock already: available does not move. The same file again changes nothing; one\n" +
+			"that says confirmed of an order that is held here confirms it. Name only orders that have no reservation.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.importing(cmd, args[0], func(ctx context.Context, c *client.Client, in io.Reader, progress func(api.Progress)) error {

@@ -119,7 +119,8 @@ func TestReservationsAreListedOverAllPages(t *testing.T) {
 func TestReservationCommandsFailInOneClearLine(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	d.fails("has 1 hex digits, must have 32", "get", "x")
+	d.fails("has 'n' in it, must be 32 hex digits", "get", "nonsense")
+	d.fails("has 2 hex digits, must have 32", "get", "47")
 	d.fails("name one of --user, --order-ref and --request", "find")
 	d.fails("name one of --user", "find", "--user", "u", "--order-ref", "o")
 	d.fails("--limit is -1", "unknown", "--limit", "-1")

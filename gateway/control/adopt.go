@@ -28,8 +28,8 @@ var orderColumns = []string{"order_ref", "sku", "qty", "user", "state", "hold"}
 
 // importReservations makes reservations of the open orders that a shop has when stockgate comes, from CSV lines
 // `order_ref,sku,qty,user,state[,hold]`. Their units have left the stock row already, so available does not move. Lines of one order are
-// one reservation; its id follows from user and order, so that the same file again changes nothing. All lines are checked before the
-// first is applied. They count in no purchase limit.
+// one reservation; its id follows from user and order, so that the same file again changes nothing. What the file says and what stands
+// here agree afterwards, or the line is named. All lines are checked before the first is applied. They count in no purchase limit.
 func (s *Server) importReservations(r *http.Request) (any, error) {
 	if err := checkEncoding(r); err != nil {
 		return nil, err
@@ -134,18 +134,52 @@ func orderText(name, text string, most int) error {
 	return nil
 }
 
-// checkOrders completes the orders and checks what a single line does not show: sums, holds, and whether the SKUs exist.
+// checkOrders completes the orders and checks what a single line does not show: sums, holds, whether the SKUs exist, and whether the
+// orders have reservations already.
 func (s *Server) checkOrders(ctx context.Context, in *orderImport) error {
 	missing, err := s.missingSKUs(ctx, in.orders)
 	if err != nil {
 		return err
 	}
+	holders, err := s.holdersOf(ctx, in.orders)
+	if err != nil {
+		return err
+	}
 	for _, o := range in.orders {
-		if err := s.checkOrder(o, missing); err != nil {
+		if err := cmp.Or(s.checkHolders(o, holders[o.ref]), s.checkOrder(o, missing)); err != nil {
 			in.note(o.line, fmt.Sprintf("order %s: %v", shorten(o.ref), err))
 		}
 	}
 	return in.report()
+}
+
+// holdersOf is the reservations that hold units for orders, by order reference.
+func (s *Server) holdersOf(ctx context.Context, orders []*openOrder) (map[string][]stock.ID, error) {
+	refs := make([]string, len(orders))
+	for i, o := range orders {
+		refs[i] = o.ref
+	}
+	holders, err := s.deps.Records.OrderRefs(ctx, refs)
+	if err != nil {
+		return nil, ofRead(err)
+	}
+	return holders, nil
+}
+
+// checkHolders: an order that another reservation is held or paid for, one of the gateway say, would bring its units a second time.
+func (s *Server) checkHolders(o *openOrder, holders []stock.ID) error {
+	own := s.idOf(o)
+	for _, id := range holders {
+		if id != own {
+			return fmt.Errorf("has reservation %s already", id)
+		}
+	}
+	return nil
+}
+
+// idOf is the id of the reservation that o becomes.
+func (s *Server) idOf(o *openOrder) stock.ID {
+	return stock.DeriveID(s.deps.Deployment(), stock.RouteImport, "", o.user, o.ref)
 }
 
 func (s *Server) checkOrder(o *openOrder, missing map[string]bool) error {
@@ -228,29 +262,24 @@ func (s *Server) adopt(ctx context.Context, in *orderImport) (any, error) {
 
 // adoptPage runs the ops of a page together, so that the deducter commits them together, and adds up what came of them.
 func (s *Server) adoptPage(ctx context.Context, page []*openOrder, in *orderImport, sum *api.ImportedReservations) error {
-	ops, committed := make([]*stock.Op, len(page)), make([]bool, len(page))
+	why, committed := make([]string, len(page)), make([]bool, len(page))
 	var group errgroup.Group
 	for i, o := range page {
-		op, err := s.adoption(ctx, o)
-		if err != nil {
-			return err
-		}
-		ops[i] = op
-		group.Go(func() error {
-			err := s.run(ctx, op)
+		group.Go(func() (err error) {
+			why[i], err = s.adoptOrder(ctx, o)
 			committed[i] = err == nil
 			return err
 		})
 	}
 	err := group.Wait()
-	for i, op := range ops {
+	for i, o := range page {
 		switch {
-		case !committed[i]: // it may still belong to the deducter
-		case op.Result.Verdict != stock.VerdictDone:
-			in.note(page[i].line, fmt.Sprintf("order %s: %s", shorten(page[i].ref), whyNotAdopted(op)))
+		case !committed[i]:
+		case why[i] != "":
+			in.note(o.line, fmt.Sprintf("order %s: %s", shorten(o.ref), why[i]))
 		default:
 			sum.Reservations++
-			if op.Confirm {
+			if o.paid {
 				sum.Confirmed++
 			} else {
 				sum.Held++
@@ -258,6 +287,44 @@ func (s *Server) adoptPage(ctx context.Context, page []*openOrder, in *orderImpo
 		}
 	}
 	return err
+}
+
+// adoptOrder makes o a reservation; one that is held here since a former file, and paid by now, is confirmed. It gives why what stands
+// here is not what the file says; "" if it is. After an error an op may still belong to the deducter, and nothing of it is looked at.
+func (s *Server) adoptOrder(ctx context.Context, o *openOrder) (why string, err error) {
+	op, err := s.adoption(ctx, o)
+	if err != nil {
+		return "", err
+	}
+	if err := s.run(ctx, op); err != nil {
+		return "", err
+	}
+	if row := op.Result.Row; o.paid && op.Result.Verdict == stock.VerdictDone && row.State == stock.StateHeld {
+		op = &stock.Op{Kind: stock.OpConfirm, ID: row.ID, OrderRef: o.ref, Reason: importedReason, Actor: actorOf(ctx)}
+		if err := s.run(ctx, op); err != nil {
+			return "", err
+		}
+	}
+	switch op.Result.Verdict {
+	case stock.VerdictDone, stock.VerdictStale: // stale: it was released while it was to be confirmed
+		return o.unlike(op.Result.Row), nil
+	}
+	return whyNotAdopted(op), nil
+}
+
+// unlike says in what row is not what the file says of o, "" if it is.
+func (o *openOrder) unlike(row *stock.Row) string {
+	said := stock.StateHeld
+	if o.paid {
+		said = stock.StateConfirmed
+	}
+	switch row.State {
+	case said:
+		return ""
+	case stock.StateReleased:
+		return fmt.Sprintf("is released here (%s), %s in the file", shorten(row.Reason), said)
+	}
+	return fmt.Sprintf("is %s here, %s in the file", row.State, said)
 }
 
 func whyNotAdopted(op *stock.Op) string {
@@ -278,7 +345,7 @@ func (s *Server) adoption(ctx context.Context, o *openOrder) (*stock.Op, error) 
 	if err != nil {
 		return nil, err
 	}
-	id := stock.DeriveID(s.deps.Deployment(), stock.RouteImport, "", o.user, o.ref)
+	id := s.idOf(o)
 	return &stock.Op{Kind: stock.OpAdopt, ID: id, Confirm: o.paid, OrderRef: o.ref, Reason: importedReason, Actor: actorOf(ctx),
 		Reservation: &stock.Reservation{ID: id, Try: try, Fingerprint: stock.Fingerprint(o.lines), User: o.user, Route: stock.RouteImport,
 			Lines: o.lines, Hold: o.hold, Keyed: true}}, nil

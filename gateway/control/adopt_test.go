@@ -79,6 +79,51 @@ func TestABadOpenOrderIsNamedAndNothingIsChanged(t *testing.T) {
 	}
 }
 
+// A newer file may say another state than what stands here. Paid is taken over; what else differs is named, and nothing is changed.
+func TestAnImportAndWhatStandsHereAgreeOrTheLineIsNamed(t *testing.T) {
+	t.Parallel()
+	b := stocked(t)
+	b.ok(`{"reservations":4,"held":3,"confirmed":1}`, "POST", openOrders,
+		"o-1,sku-1,2,u1,held\no-2,sku-1,1,u1,held\no-3,sku-1,1,u1,confirmed\no-4,sku-1,1,u1,held\n")
+	row := func(ref string) *stock.Row { return b.rows[stock.DeriveID("d", "import", "", "u1", ref)] }
+	for range 2 {
+		b.ok(`{"reservations":1,"held":0,"confirmed":1}`, "POST", openOrders, "o-1,sku-1,2,u1,confirmed\n")
+	}
+	if r := row("o-1"); r.State != stock.StateConfirmed || !r.Paid || r.OrderRef != "o-1" {
+		t.Fatalf("%+v", r)
+	}
+	for _, ref := range []string{"o-2", "o-4"} {
+		row(ref).State, row(ref).Reason = stock.StateReleased, "expired"
+	}
+	for range 2 {
+		p := b.refused(stock.CodeKeyReused, "1 of 4 orders are imported, 3 are refused", "POST", openOrders,
+			"o-2,sku-1,1,u1,held\no-3,sku-1,1,u1,held\no-4,sku-1,1,u1,confirmed\no-1,sku-1,2,u1,confirmed\n")
+		const want = `[{1 order "o-2": is released here ("expired"), held in the file} {2 order "o-3": is confirmed here, held in the file} ` +
+			`{3 order "o-4": is released here ("expired"), confirmed in the file}]`
+		if got := fmt.Sprint(p.BadLines); got != want || p.Applied != 1 {
+			t.Fatalf("%s, applied %d", got, p.Applied)
+		}
+	}
+	if row("o-2").State != stock.StateReleased || row("o-3").State != stock.StateConfirmed || row("o-4").State != stock.StateReleased {
+		t.Fatal("something was changed")
+	}
+}
+
+// An order that came through the gateway, or for another user: its units would come a second time.
+func TestAnOrderThatHasAReservationIsNotImported(t *testing.T) {
+	t.Parallel()
+	b := stocked(t)
+	b.place(func(row *stock.Row) { row.OrderRef = "9013" })
+	const file = "9012,sku-1,1,u1,held\n9013,sku-1,2,u1,held\n"
+	p := b.refused(stock.CodeBadRequest, "nothing was changed", "POST", openOrders, file)
+	if want := `[{2 order "9013": has reservation ` + reservationID + ` already}]`; fmt.Sprint(p.BadLines) != want || len(b.executed()) != 0 {
+		t.Fatalf("%+v", p)
+	}
+	b.rows[must(stock.ParseID(reservationID))].State = stock.StateReleased
+	b.ok(`{"reservations":2,"held":2,"confirmed":0}`, "POST", openOrders, file)
+	b.refused(stock.CodeBadRequest, "has reservation", "POST", openOrders, strings.ReplaceAll(file, "u1", "u2"))
+}
+
 func TestAnOpenOrderThatChangedIsRefusedAndTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	b := stocked(t)

@@ -49,11 +49,17 @@ func (in *csvReader) readAll(body io.Reader, columns []string, take func(line in
 			continue
 		}
 		if in.lines++; in.lines > in.linesMax {
-			return overLimit(stock.CodeBodyTooLarge, "control.import_lines", strconv.Itoa(in.linesMax))
+			return in.tooMany()
 		}
 		line, _ := r.FieldPos(0)
 		take(line, record)
 	}
+}
+
+func (in *csvReader) tooMany() error {
+	p := overLimit(stock.CodeBodyTooLarge, "control.import_lines", strconv.Itoa(in.linesMax))
+	p.Detail = fmt.Sprintf("the file has more than %d lines, %s; nothing was changed: import it in parts", in.linesMax, p.Detail)
+	return p
 }
 
 // withoutMark drops a byte order mark. It stands before the first quote of a file that quotes its fields, where the CSV reader would take

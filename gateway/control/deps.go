@@ -39,6 +39,8 @@ type Cache interface {
 type Records interface {
 	// Search is at most limit reservations that fit, beginning after the cursor; the cursor that comes back continues.
 	Search(ctx context.Context, by stock.Search, after stock.Cursor, limit int) ([]*stock.Row, stock.Cursor, error)
+	// OrderRefs is the reservations that hold units for orders, held or confirmed, by order reference.
+	OrderRefs(ctx context.Context, refs []string) (map[string][]stock.ID, error)
 	// Due is at most limit held reservations of those routes that are unknown or whose time is over, by (CreatedAt, ID), beginning
 	// after the row named.
 	Due(ctx context.Context, routes []string, after stock.DueRow, limit int) ([]stock.DueRow, error)

@@ -55,10 +55,11 @@ func (s *Server) mayRetake(op *stock.Op) bool {
 	return true
 }
 
-// notePaid tells operators that somebody has paid and gets nothing.
+// notePaid tells operators that somebody has paid and gets nothing. What was paid before and then given back is not that: its payment is
+// told again, late.
 func (s *Server) notePaid(op *stock.Op) {
 	row := op.Result.Row
-	if row == nil || row.State != stock.StateReleased || op.Result.Verdict == stock.VerdictPaused {
+	if row == nil || row.State != stock.StateReleased || row.Paid || op.Result.Verdict == stock.VerdictPaused {
 		return
 	}
 	s.deps.Log.Warn("paid without stock: an order was paid after its units had gone back; it has to be refunded",
@@ -69,8 +70,7 @@ func ofConfirm(op *stock.Op) error {
 	row := op.Result.Row
 	switch v := op.Result.Verdict; v {
 	case stock.VerdictKeyReused:
-		return about(row, refuse(stock.CodeKeyReused, "reservation %s has the order reference %s, not %s; nothing was changed", op.ID,
-			shorten(refOf(row)), shorten(op.OrderRef)))
+		return otherOrder(op)
 	case stock.VerdictSoldOut, stock.VerdictShort:
 		return about(row, refuse(stock.CodeReleased, "reservation %s is released, and there is not enough stock to take it again", op.ID))
 	case stock.VerdictPurchaseLimit, stock.VerdictTooManyOpen:
@@ -79,6 +79,13 @@ func ofConfirm(op *stock.Op) error {
 		return about(row, refuse(stock.CodePaused, "reservation %s is released, and cannot be taken again while sales are paused", op.ID))
 	}
 	return ofNotice(op, stock.StateConfirmed)
+}
+
+// otherOrder refuses what names another order than the reservation has.
+func otherOrder(op *stock.Op) *api.Problem {
+	row := op.Result.Row
+	return about(row, refuse(stock.CodeKeyReused, "reservation %s has the order reference %s, not %s; nothing was changed", op.ID,
+		shorten(refOf(row)), shorten(op.OrderRef)))
 }
 
 func refOf(row *stock.Row) string {
@@ -90,7 +97,7 @@ func refOf(row *stock.Row) string {
 
 // releaseReservation gives units back: all, or those of the lines named, once per op id.
 func (s *Server) releaseReservation(r *http.Request) (any, error) {
-	op, body, err := readNotice(r, stock.OpRelease, "cancelled", "lines"+listOfLines, "op", "order_ref", "reason", "unless_paid")
+	op, body, err := readNotice(r, stock.OpRelease, "", "lines"+listOfLines, "op", "order_ref", "reason", "unless_paid")
 	if err != nil {
 		return nil, err
 	}
@@ -119,6 +126,7 @@ func readRelease(op *stock.Op, body object) (err error) {
 	if op.OpID, err = opIDOf(body); err != nil {
 		return err
 	}
+	op.Reason = cmp.Or(op.Reason, releaseReason(op))
 	switch {
 	case op.Lines != nil && op.OpID == "":
 		return badOpID("")
@@ -128,11 +136,21 @@ func readRelease(op *stock.Op, body object) (err error) {
 	return nil
 }
 
+// releaseReason is why, if nobody says it: who gives single lines back keeps the order.
+func releaseReason(op *stock.Op) string {
+	if op.Lines != nil {
+		return "returned"
+	}
+	return "cancelled"
+}
+
 func ofRelease(op *stock.Op) error {
 	row := op.Result.Row
 	switch v := op.Result.Verdict; {
 	case v == stock.VerdictTooMuch && row != nil:
 		return about(row, tooMuch(op, row))
+	case v == stock.VerdictKeyReused && op.OrderRef != "" && refOf(row) != "" && op.OrderRef != refOf(row):
+		return otherOrder(op)
 	case v == stock.VerdictKeyReused:
 		return about(row, refuse(stock.CodeKeyReused, "op %s was used for another release of %s", shorten(op.OpID), op.ID))
 	case v == stock.VerdictStale && op.UnlessPaid && row != nil && row.State == stock.StateConfirmed:
@@ -249,6 +267,9 @@ func ofNotice(op *stock.Op, leads stock.State) error {
 		return unknownReservation(op.ID)
 	case row != nil && (v == stock.VerdictDone || v == stock.VerdictStale && row.State == leads):
 		return nil
+	case v == stock.VerdictStale && row != nil && paidBefore(row):
+		return about(row, refuse(stock.CodeReleased, "reservation %s is %s (%s); it was confirmed before, and nothing was changed", op.ID, row.State,
+			shorten(row.Reason)))
 	case v == stock.VerdictStale && row != nil:
 		return about(row, refuse(stock.CodeReleased, "reservation %s is %s (%s)", op.ID, row.State, shorten(row.Reason)))
 	case v == stock.VerdictCorrupt, v == stock.VerdictUnknownSKU:
@@ -262,7 +283,10 @@ func ofNotice(op *stock.Op, leads stock.State) error {
 // about adds to a refusal where its reservation stands.
 func about(row *stock.Row, p *api.Problem) *api.Problem {
 	if row != nil {
-		p.Reservation, p.State = row.ID.String(), row.State.String()
+		p.Reservation, p.State, p.PaidBefore = row.ID.String(), row.State.String(), paidBefore(row)
 	}
 	return p
 }
+
+// paidBefore: confirmed once, and released since.
+func paidBefore(row *stock.Row) bool { return row.Paid && row.State == stock.StateReleased }

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -20,6 +23,12 @@ func TestAnotherOrderReferenceIsRefusedAndBothAreNamed(t *testing.T) {
 	p := b.refused(stock.CodeKeyReused, `has the order reference "o-1", not "o-2"`, "POST", reservationPath+"/confirm", `{"order_ref":"o-2"}`)
 	if p.Reservation != reservationID || p.State != "confirmed" {
 		t.Fatalf("%+v", p)
+	}
+	for _, body := range []string{`{"order_ref":"o-2"}`, `{"order_ref":"o-2","unless_paid":true}`, `{"order_ref":"o-2","lines":[{"sku":"sku-1"}],"op":"r"}`} {
+		p := b.refused(stock.CodeKeyReused, `has the order reference "o-1", not "o-2"; nothing was changed`, "POST", reservationPath+"/release", body)
+		if p.Reservation != reservationID || p.State != "confirmed" {
+			t.Fatalf("%s: %+v", body, p)
+		}
 	}
 }
 
@@ -48,7 +57,7 @@ func TestC054_ALatePaymentTakesTheUnitsAgainIfTheRulesSaySo(t *testing.T) {
 	} {
 		expired(change)
 		p := b.refused(stock.CodeReleased, `is released ("expired")`, "POST", reservationPath+"/confirm", "")
-		if p.State != "released" || b.skus["sku-1"].Available != 8 {
+		if p.State != "released" || p.PaidBefore != (name == "it was refunded") || b.skus["sku-1"].Available != 8 {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
@@ -59,6 +68,27 @@ func TestC054_ALatePaymentTakesTheUnitsAgainIfTheRulesSaySo(t *testing.T) {
 	}
 	b.skus["sku-1"].Paused = true
 	b.refused(stock.CodePaused, "while sales are paused", "POST", reservationPath+"/confirm", "")
+}
+
+// A payment that is told again after the refund is no payment without stock: nobody is told to refund it a second time.
+func TestAPaymentToldAgainAfterTheRefundIsNotPaidWithoutStock(t *testing.T) {
+	t.Parallel()
+	log, lines := observer.New(zap.WarnLevel)
+	b := setup(t, func(_ *Config, deps *Deps) { deps.Log = zap.New(log) })
+	for name, paid := range map[string]bool{"it expired": false, "it was refunded": true} {
+		b.place(func(row *stock.Row) {
+			row.State, row.Paid, row.Terms = stock.StateReleased, paid, []stock.LineTerms{{Activity: "once"}}
+		})
+		p := b.refused(stock.CodeReleased, "is released", "POST", reservationPath+"/confirm", `{"order_ref":"o-1"}`)
+		if told := len(lines.TakeAll()) == 1; told == paid || p.PaidBefore != paid {
+			t.Errorf("%s: told %t, %+v", name, told, p)
+		}
+	}
+	b.place(func(row *stock.Row) { row.State, row.Paid, row.OrderRef = stock.StateReleased, true, "o-1" })
+	b.refused(stock.CodeKeyReused, "o-2", "POST", reservationPath+"/confirm", `{"order_ref":"o-2"}`)
+	if told := lines.TakeAll(); len(told) != 0 {
+		t.Error(told)
+	}
 }
 
 // Paid, and then a notice that another payment of the order has failed: paid stays paid, in whatever order they come.
@@ -103,7 +133,7 @@ func TestAReleaseMayNameLines(t *testing.T) {
 	if *p.TooMuch != (api.TooMuch{SKU: "other", Wanted: 1}) {
 		t.Fatalf("%+v", p)
 	}
-	b.ok(`{"reservation":"`+reservationID+`","state":"released","outcome":"unknown","reason":"cancelled",`+
+	b.ok(`{"reservation":"`+reservationID+`","state":"released","outcome":"unknown","reason":"returned",`+
 		strings.Replace(rest, `"qty":2`, `"qty":2,"released":2`, 1)+`}`, "POST", path, `{"lines":[{"sku":"sku-1","qty":1}],"op":"r-4"}`)
 	if b.skus["sku-1"].Available != 10 {
 		t.Fatalf("available %d", b.skus["sku-1"].Available)

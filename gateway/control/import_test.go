@@ -76,7 +76,8 @@ func TestC006_AnImportWithOneBadLineChangesNothingAndNamesThemAll(t *testing.T) 
 func TestAnImportIsBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, func(cfg *Config, _ *Deps) { cfg.ImportLines, cfg.ImportBytes = 2, 20 })
-	p := b.refused(stock.CodeBodyTooLarge, "", "POST", "/v1/stock/import", "a,1\nb,1\nc,1\n")
+	p := b.refused(stock.CodeBodyTooLarge, "the file has more than 2 lines, limit control.import_lines = 2; nothing was changed", "POST",
+		"/v1/stock/import", "a,1\nb,1\nc,1\n")
 	if p.Limit != "control.import_lines" || p.Value != "2" {
 		t.Errorf("%+v", p)
 	}

@@ -141,6 +141,8 @@ func (s *shop) release(op *stock.Op) stock.Result {
 	switch {
 	case row == nil:
 		return said(stock.VerdictUnknownReservation, nil)
+	case op.OrderRef != "" && row.OrderRef != "" && op.OrderRef != row.OrderRef:
+		return said(stock.VerdictKeyReused, row)
 	case op.UnlessPaid && row.State == stock.StateConfirmed:
 		return said(stock.VerdictStale, row)
 	case op.Lines != nil:
@@ -240,6 +242,19 @@ func (s *shop) Search(_ context.Context, by stock.Search, after stock.Cursor, li
 		after = stock.Cursor{UpdatedAt: found[n-1].CreatedAt, ID: found[n-1].ID}
 	}
 	return found, after, s.readFault
+}
+
+// OrderRefs implements Records.
+func (s *shop) OrderRefs(_ context.Context, refs []string) (map[string][]stock.ID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := map[string][]stock.ID{}
+	for id, row := range s.rows {
+		if slices.Contains(refs, row.OrderRef) && row.State.Deducted() {
+			found[row.OrderRef] = append(found[row.OrderRef], id)
+		}
+	}
+	return found, s.readFault
 }
 
 // byAge is the rows, oldest first.

@@ -31,6 +31,9 @@ type Problem struct {
 	// Reservation and State tell of the reservation that a call was about, as it stands.
 	Reservation string `json:"reservation,omitempty"`
 	State       string `json:"state,omitempty"`
+	// PaidBefore: that reservation was confirmed before it was released, so its order was paid once and given back since. Nobody is
+	// owed anything because of this refusal.
+	PaidBefore bool `json:"paid_before,omitempty"`
 	// TooMuch is the line that a release wanted more of than is left.
 	TooMuch *TooMuch `json:"too_much,omitempty"`
 	// SKU is the line that decided, of several.
