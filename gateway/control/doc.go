@@ -77,7 +77,9 @@
 // # Open orders
 //
 // An import of open orders (stock.RouteImport) writes reservations whose units left the stock row before stockgate came: the ledger gets them
-// as put in and as deducted at once. The id follows from user and order reference.
+// as put in and as deducted at once. The id follows from user and order reference. An order that another reservation holds units for is
+// refused before anything is applied. After that the file and the rows agree or the line is named: paid in the file and held here is
+// confirmed, never taken again; nothing that is released or paid here goes back.
 //
 // # Release
 //
