@@ -77,9 +77,12 @@ func notices(b *bundle) {
 	b.twice(reservationPath+"/confirm", `{"order_ref":"o-1"}`, `"state":"confirmed"`) // late, and there is stock: taken again
 	b.twice(reservationPath+"/release", `{"unless_paid":true}`, `"state":"confirmed"`)
 	b.refused(stock.CodeKeyReused, `has the order reference "o-1", not "o-2"`, "POST", reservationPath+"/confirm", `{"order_ref":"o-2"}`)
-	b.refused(stock.CodeKeyReused, `has the order reference "o-1", not "o-2"`, "POST", reservationPath+"/confirm", `{"order_ref":"o-2"}`)
+	b.refused(stock.CodeKeyReused, `has the order reference "o-1", not "o-2"`, "POST", reservationPath+"/release", `{"order_ref":"o-2"}`)
 	b.twice(reservationPath+"/release", `{"reason":"refund"}`, `"state":"released"`)
-	b.refused(stock.CodeReleased, "is released", "POST", reservationPath+"/confirm", "") // a refund is not paid again by a late notice
+	// A refund is not paid again by a late notice.
+	if p := b.refused(stock.CodeReleased, "it was confirmed before", "POST", reservationPath+"/confirm", ""); !p.PaidBefore {
+		b.t.Fatalf("%+v", p)
+	}
 	b.wants(10, 0, 0, 10)
 	for _, query := range []string{"user=u1", "order_ref=o-1"} {
 		if ids, _ := b.found(query); fmt.Sprint(ids) != "["+reservationID+"]" {
@@ -126,6 +129,19 @@ func openOrdersLive(b *bundle) {
 	}
 	b.twice("/v1/reservations/"+ids[0]+"/release", "", `"state":"released"`)
 	b.wants(11, 2, 1, 14)
+	p := b.refused(stock.CodeKeyReused, "1 of 2 orders are imported", "POST", openOrders, file)
+	if fmt.Sprint(p.BadLines) != `[{1 order "o-7": is released here ("cancelled"), held in the file}]` {
+		b.t.Fatalf("%+v", p)
+	}
+	b.wants(11, 2, 1, 14)
+	b.twice(openOrders, "o-9,sku-1,1,u9,held\n", `{"reservations":1,"held":1,"confirmed":0}`)
+	b.wants(11, 3, 1, 15)
+	b.twice(openOrders, "o-9,sku-1,1,u9,confirmed\n", `{"reservations":1,"held":0,"confirmed":1}`)
+	b.wants(11, 2, 2, 15)
+	b.twice(reservationPath+"/confirm", `{"order_ref":"9013"}`, `"order_ref":"9013"`)
+	b.refused(stock.CodeBadRequest, `order "9013": has reservation `+reservationID+` already`, "POST", openOrders,
+		"o-10,sku-1,1,u9,held\n9013,sku-1,2,u1,confirmed\n")
+	b.wants(11, 0, 4, 15)
 }
 
 // manySKUs imports 100,000 SKUs, all or none, within the bounds that stand in the defaults.
