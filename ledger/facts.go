@@ -22,7 +22,7 @@ type SKUInfo struct {
 // infoQuery reads SKUs as they stand, without locks. A SKU that no transaction has touched has no sku_state yet.
 const infoQuery = `SELECT s.{stock.sku}, s.{stock.available}, COALESCE(k.last_available, 0), COALESCE(k.granted, 0), COALESCE(k.ver, 0),
 	COALESCE(k.paused, false), COALESCE(k.stock_in, 0), COALESCE(k.held, 0), COALESCE(k.confirmed, 0), COALESCE(k.compensating, 0)
-FROM {stock} s LEFT JOIN {sku_state} k ON k.sku = s.{stock.sku} `
+FROM {stock} s LEFT JOIN {sku_state} k ON k.sku = s.{stock.sku} {bytes} `
 
 func scanInfo(rows *sql.Rows) (SKUInfo, error) {
 	var i SKUInfo
@@ -64,9 +64,10 @@ func (s *Store) Stock(ctx context.Context, sku string) (SKUInfo, bool, error) {
 	return infos[0], true, nil
 }
 
-// ListStock is at most limit SKUs whose bytes come after after, in the order of their bytes.
+// ListStock is at most limit SKUs that come after after, in the order of their bytes. A table of the shop in PostgreSQL is listed in the
+// order of its SKU column's collation: another order would read and sort the whole table for every page.
 func (s *Store) ListStock(ctx context.Context, after string, limit int) ([]SKUInfo, error) {
-	return s.infos(ctx, `WHERE s.{stock.sku} {bytes} > $1 ORDER BY s.{stock.sku} {bytes} LIMIT $2`, after, limit)
+	return s.infos(ctx, `WHERE s.{stock.sku} {order} > $1 ORDER BY s.{stock.sku} {order} LIMIT $2`, after, limit)
 }
 
 // factQuery reads what transactions of stockgate last left. Only then do values and ver belong together: a change by others has no
@@ -136,7 +137,7 @@ func (s *Store) Drifted(ctx context.Context, skus []string) ([]string, error) {
 	}
 	var drifted []string
 	err := s.read(ctx, func(c *conn) error {
-		query := `SELECT s.{stock.sku} FROM {stock} s JOIN {sku_state} k ON k.sku = s.{stock.sku}
+		query := `SELECT s.{stock.sku} FROM {stock} s JOIN {sku_state} k ON k.sku = s.{stock.sku} {bytes}
 			WHERE s.{stock.sku} {in $1} AND s.{stock.available} <> k.last_available`
 		return c.rows(s.d.expand(query), []any{s.d.list(skus)}, func(rows *sql.Rows) error {
 			var sku string

@@ -85,10 +85,11 @@ func (p *postgres) checkSKU(c *conn, table int64, name string) error {
 	}
 	var unique bool
 	err = c.row(`SELECT EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
-		WHERE i.indrelid = $1::bigint::oid AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = $2)`,
+		WHERE i.indrelid = $1::bigint::oid AND i.indisunique AND i.indisvalid AND i.indnkeyatts = 1 AND i.indpred IS NULL AND a.attname = $2
+			AND i.indcollation[0] = a.attcollation)`,
 		[]any{table, name}, &unique)
 	if err == nil && !unique {
-		err = fmt.Errorf("column %q of %s is not unique: it needs a primary key or a unique index of its own", name, p.stock.table)
+		err = fmt.Errorf("column %q of %s is not unique: it needs a primary key or a unique index of its own, in the column's collation", name, p.stock.table)
 	}
 	return err
 }

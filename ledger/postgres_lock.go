@@ -79,7 +79,9 @@ func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
 		reply.needs = map[stock.ID]needs{}
 		ids := idArray(req.lookups)
 		s.script.query(scanLookup(reply.needs), s.p.expand(lookupQuery)+`WHERE l.reservation_id = ANY('%s'::uuid[])`, ids)
-		skus = fmt.Sprintf("ARRAY(SELECT sku FROM stockgate.reservation_line WHERE reservation_id = ANY('%s'::uuid[]) "+
+		// "default" gives way to whatever collation the stock table's column has, as parameters do; our columns' own "C" does not, and
+		// then no index of the shop's can be used.
+		skus = fmt.Sprintf("ARRAY(SELECT sku COLLATE \"default\" FROM stockgate.reservation_line WHERE reservation_id = ANY('%s'::uuid[]) "+
 			"UNION SELECT unnest(%s))", ids, skus)
 	}
 	skip := ""

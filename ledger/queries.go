@@ -19,6 +19,10 @@ import (
 //	{instant $1} $1 as a moment, {id $1} as a reservation id
 //	{in $1}      = any of a list of strings, {in ids $1} of reservation ids, {in numbers $1} of numbers
 //	{bytes}      compares the text before it byte for byte
+//	{order}      sorts the stock table's SKUs as its index has them: in the column's own collation; in SQLite byte for byte
+//	{yields}     lets the text before it be compared as the column on the other side is. Our SKUs are COLLATE "C" in PostgreSQL, the shop's
+//	             are whatever they are: an index is used only by comparisons in its own collation, and two that differ are an error.
+//	             So joins say {bytes} of the stock table's column to find ours, and {yields} of ours to find the stock row.
 type queries struct {
 	rows string // reservations with lines, kept answer and whether the owner is alive; the list of ids is $1, replica_timeout $2
 }
@@ -62,6 +66,8 @@ var marks = []struct {
 }{
 	{regexp.MustCompile(`\{now\}`), "now()", sqliteNow},
 	{regexp.MustCompile(`\{bytes\}`), `COLLATE "C"`, "COLLATE BINARY"},
+	{regexp.MustCompile(`\{order\}`), "", "COLLATE BINARY"},
+	{regexp.MustCompile(`\{yields\}`), `COLLATE "default"`, ""},
 	{regexp.MustCompile(`\{before (\$\d+)\}`), "now() - ${1}::bigint * interval '1 microsecond'", sqliteNow + " - ${1}"},
 	{regexp.MustCompile(`\{after (\$\d+)\}`), "now() + ${1}::bigint * interval '1 microsecond'", sqliteNow + " + ${1}"},
 	{regexp.MustCompile(`\{instant (\$\d+)\}`), "${1}::timestamptz", "${1}"},

@@ -213,7 +213,9 @@ func (e *env) db() *sql.DB {
 // sql runs a statement beside the store; {stock} is stockgate's own stock table.
 func (e *env) sql(statement string) {
 	e.t.Helper()
-	_, err := e.db().Exec(strings.ReplaceAll(statement, "{stock}", e.pick("stockgate.stock", "stockgate_stock")))
+	db := e.db()
+	defer db.Close()
+	_, err := db.Exec(strings.ReplaceAll(statement, "{stock}", e.pick("stockgate.stock", "stockgate_stock")))
 	e.must(err)
 }
 
