@@ -8,8 +8,10 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// decide carries op out on what is locked. Ops of one transaction are decided in order, each sees what those before it did.
+// decide carries op out on what is locked. Ops of one transaction are decided in order, each sees what those before it did. The row of a
+// result stays as its op left it.
 func (h *held) decide(op *stock.Op) stock.Result {
+	h.detach(opID(op))
 	switch op.Kind {
 	case stock.OpSettle:
 		return h.settle(op.Reservation)
@@ -47,9 +49,22 @@ func (h *held) decide(op *stock.Op) stock.Result {
 func verdict(v stock.Verdict, row *rowState) stock.Result {
 	r := stock.Result{Verdict: v}
 	if row != nil {
-		r.Row = &row.Row
+		r.Row, row.told = &row.Row, true
 	}
 	return r
+}
+
+// detach leaves a row that a result shows to that result, and goes on with a copy. Most rows have one op in a transaction: they cost
+// nothing.
+func (h *held) detach(id stock.ID) {
+	row := h.rows[id]
+	if row == nil || !row.told {
+		return
+	}
+	next := *row
+	next.Released, next.Counted, next.parted = slices.Clone(row.Released), slices.Clone(row.Counted), slices.Clone(row.parted)
+	next.told = false
+	h.rows[id] = &next
 }
 
 // settle takes the lines for the reservation's try. Duplicates are looked for before stock.

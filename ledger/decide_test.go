@@ -233,3 +233,37 @@ func TestAConfirmedRowIsPaidWhoeverConfirmedIt(t *testing.T) {
 		t.Errorf("the notice again: %s, %d available", res.Verdict, h.skus["a"].available)
 	}
 }
+
+// Notices about one reservation that share a batch are answered each with the row that its own op left.
+func TestEveryResultShowsTheRowAsItsOpLeftIt(t *testing.T) {
+	h := holding(map[string]int64{"a": 5})
+	r := decideWish(1, 7, stock.Line{SKU: "a", Qty: 3})
+	r.User, r.Terms = "ann", []stock.LineTerms{{Limit: 9}}
+	h.takes[takeKey{sku: "a", user: "ann"}] = &takeState{}
+	var rows []*stock.Row
+	for _, op := range []*stock.Op{
+		{Kind: stock.OpSettle, Reservation: r}, {Kind: stock.OpExtend, ID: r.ID, Hold: time.Hour}, {Kind: stock.OpConfirm, ID: r.ID},
+		{Kind: stock.OpRelease, ID: r.ID, OpID: "x", Lines: []stock.Line{{SKU: "a", Qty: 1}}}, {Kind: stock.OpRelease, ID: r.ID},
+		{Kind: stock.OpExtend, ID: r.ID, Hold: 2 * time.Hour}, // too late
+	} {
+		rows = append(rows, h.decide(op).Row)
+	}
+	for i, want := range []struct {
+		state      stock.State
+		hold       time.Duration
+		transition int64
+		released   int64
+	}{
+		{stock.StateHeld, time.Minute, 1, 0}, {stock.StateHeld, time.Hour, 2, 0}, {stock.StateConfirmed, time.Hour, 3, 0},
+		{stock.StateConfirmed, time.Hour, 4, 1}, {stock.StateReleased, time.Hour, 5, 3}, {stock.StateReleased, time.Hour, 5, 3},
+	} {
+		row := rows[i]
+		if row.State != want.state || row.Hold != want.hold || row.Transition != want.transition || row.Released[0] != want.released ||
+			!row.ExpiresAt.Equal(decideNow.Add(want.hold)) {
+			t.Errorf("op %d: %+v, want %+v", i, row, want)
+		}
+	}
+	if made, changed := h.changedRows(); len(made) != 1 || len(changed) != 0 || made[0].State != stock.StateReleased {
+		t.Errorf("to write: %d new, %d changed", len(made), len(changed))
+	}
+}

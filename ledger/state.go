@@ -83,6 +83,7 @@ type rowState struct {
 	relined  bool          // its lines are to be written
 	parted   []int64       // of each line, what of released was given back by lines
 	answered *stock.Answer // an answer to keep, nil = none
+	told     bool          // an op's result shows it: what comes next is done to a copy
 }
 
 // corrupt: what the stock row holds cannot be sold from.

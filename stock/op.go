@@ -154,7 +154,7 @@ func (v Verdict) String() string { return verdictNames[v] }
 type Result struct {
 	Verdict   Verdict
 	SKU       string    // OpSettle refused because of a line: the first one that gave the verdict; "" = none did
-	Row       *Row      // as it stands after the transaction; nil if there is none
+	Row       *Row      // as this op left it, whatever later ops of its transaction did; nil if there is none
 	ForwardBy time.Time // OpSettle done: the row's forward_by, database clock
 	ExpiresAt time.Time // OpSettle done
 	Facts     []Fact    // one per SKU that the transaction locked for this op
