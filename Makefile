@@ -40,7 +40,7 @@ lint: ## golangci-lint, built from tools/go.mod
 
 .PHONY: unit
 unit: ## all tests, with real Redis, PostgreSQL and pgbouncer
-	STOCKGATE_LIFE_REQUESTS=$(LIFE) $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
+	STOCKGATE_LIFE_REQUESTS=$(LIFE) STOCKGATE_IMPORT_SKUS=30000 $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
 
 .PHONY: life
 life: ## the whole life of reservations under faults: 200,000 requests, some minutes

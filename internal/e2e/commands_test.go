@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -173,7 +174,13 @@ func TestCommandsNeedTheirToken(t *testing.T) {
 	}
 }
 
-const manySKUs = 100_000
+// manySKUs is how many SKUs the large import has; STOCKGATE_IMPORT_SKUS sets another number, at least 5,000.
+var manySKUs = func() int {
+	if n, err := strconv.Atoi(os.Getenv("STOCKGATE_IMPORT_SKUS")); err == nil {
+		return n
+	}
+	return 100_000
+}()
 
 // importOf is a CSV of many SKUs; SKUs of bad have a line that cannot be.
 func importOf(bad ...int) string {
@@ -198,9 +205,9 @@ func TestImportOfAHundredThousandSKUs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	g := w.gateway()
-	bad := g.command(importOf(2, 50_000, manySKUs), "stock", "import", "-", "--op", "first")
+	bad := g.command(importOf(2, manySKUs/2, manySKUs), "stock", "import", "-", "--op", "first")
 	bad.requireFailed(t, "3 bad lines")
-	for _, line := range []string{"\n2 ", "\n50000 ", "\n100000 "} {
+	for _, line := range []string{"\n2 ", fmt.Sprintf("\n%d ", manySKUs/2), fmt.Sprintf("\n%d ", manySKUs)} {
 		if !strings.Contains(bad.stderr, line) {
 			t.Errorf("no line %q in:\n%s", line, bad.stderr)
 		}
@@ -223,11 +230,11 @@ func TestImportOfAHundredThousandSKUs(t *testing.T) {
 	}
 	requireTold(t, "the last one sells", g.buy(want{sku: fmt.Sprintf("sku-%06d", manySKUs), user: "u", key: "k"}), 201, "")
 	again := g.command(importOf(), "stock", "import", "-", "--op", "second").requireDone(t)
-	if again.stdout != "100000 SKUs set\n" {
+	if again.stdout != fmt.Sprintf("%d SKUs set\n", manySKUs) {
 		t.Errorf("the same import says %s", again.stdout)
 	}
 	g.requireStock(fmt.Sprintf("sku-%06d", manySKUs), stockView{Available: 2, Held: 1})
-	if n := number(t, w.sql(), `SELECT count(*) FROM stockgate.ledger`); n != manySKUs+1 { // and that of the order
+	if n := number(t, w.sql(), `SELECT count(*) FROM stockgate.ledger`); n != int64(manySKUs)+1 { // and that of the order
 		t.Errorf("%d rows in the ledger", n)
 	}
 	w.requireInvariants(t, nil, "sku-000001", fmt.Sprintf("sku-%06d", manySKUs))
