@@ -8,9 +8,9 @@ RACE := . ./bench/load ./fallback/... ./filters/... ./gateway/... ./internal/cra
 # Subtests of the suite over both databases that run many goroutines.
 RACE_STORE := Test(Postgres|SQLite)/(C034|C041|C042|C047|C050|C052|AnyOps)
 # Whole-system tests that are repeated with a binary under the race detector.
-RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC031|TestC089
+RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC089
 # Requests of the test of reservations' whole life: here a part of them, `make life` sends all 200,000.
-LIFE ?= 30000
+LIFE ?= 20000
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
