@@ -251,7 +251,7 @@ func (f *clientFlags) createCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use:     "create SKU=UNITS…",
-		Short:   "Take units without an order that is forwarded, with a buyer's limits; safe to repeat with --key",
+		Short:   "Take units without an order that is forwarded, with the limits of its --user; safe to repeat with --key",
 		Example: "  stockgate reservation create sku-1001=2 --user u1 --key phone-order-17",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -67,7 +68,7 @@ func cartsLeftOpen(t *testing.T, f *fleet) {
 	g.reserveCart(t, half, time.Millisecond, true)
 	g.agree(t, "left", 9)
 	g.agree(t, "right", 8)
-	await(t, "nothing is open", func() bool { n, err := g.client.OpenCount(t.Context()); return err == nil && n == 0 })
+	testservices.Await(t, "nothing is open", func() bool { n, err := g.client.OpenCount(t.Context()); return err == nil && n == 0 })
 	for _, sku := range []string{"left", "right"} {
 		if reply := g.known(t, settled, sku); reply.Code != stock.CacheDuplicate || reply.KnownOpen {
 			t.Errorf("%s does not know the cart that settled: %+v", sku, reply)
@@ -94,11 +95,11 @@ func cartsExpire(t *testing.T, f *fleet) {
 	g.reserveCart(t, r, time.Minute, false)
 	g.do(t, &stock.Op{Kind: stock.OpSettle, Class: stock.ClassPrededuct, Reservation: r})
 	g.do(t, &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: r.ID, Try: r.Try, Outcome: stock.OutcomeAccepted})
-	await(t, "the cart expires", func() bool { return g.expirer.Count() == 1 })
+	testservices.Await(t, "the cart expires", func() bool { return g.expirer.Count() == 1 })
 	g.agree(t, "left", 10)
 	g.agree(t, "right", 10)
 	for _, sku := range []string{"left", "right"} {
-		await(t, sku+" lets the id go", func() bool { return g.known(t, r, sku).Code == stock.CacheWon })
+		testservices.Await(t, sku+" lets the id go", func() bool { return g.known(t, r, sku).Code == stock.CacheWon })
 	}
 }
 
@@ -114,7 +115,7 @@ func cartsAfterALoss(t *testing.T, f *fleet) {
 	g.agree(t, "left", 9)
 	g.agree(t, "right", 8)
 	for _, sku := range []string{"left", "right"} {
-		await(t, sku+" has its ids", func() bool {
+		testservices.Await(t, sku+" has its ids", func() bool {
 			_, _, ids, err := g.client.Partition(t.Context(), stock.Partition(sku, partitions))
 			return err == nil && ids
 		})

@@ -108,17 +108,6 @@ func (g *gate) run(t *testing.T, jobs ...func(context.Context)) {
 	})
 }
 
-// await asks again and again until ok; the limit is only there to end a broken test.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(60 * time.Second); !ok(); {
-		if time.Now().After(end) {
-			t.Fatalf("never happened: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func drawTry(t *testing.T) stock.Try {
 	t.Helper()
 	var b [8]byte
@@ -155,7 +144,7 @@ func (g *gate) set(t *testing.T, sku string, n int64) {
 func (g *gate) load(t *testing.T, sku string) {
 	t.Helper()
 	p := stock.Partition(sku, partitions)
-	await(t, "load of "+sku, func() bool {
+	testservices.Await(t, "load of "+sku, func() bool {
 		op := g.do(t, &stock.Op{Kind: stock.OpLoad, Class: stock.ClassPrededuct, SKU: sku})
 		stale, err := g.client.Load(t.Context(), p, op.Result.Facts)
 		return err == nil && !stale
@@ -224,18 +213,18 @@ func (g *gate) agree(t *testing.T, sku string, n int64) {
 	if got := g.available(t, sku); got != n {
 		t.Fatalf("the database has %d of %s, want %d", got, sku, n)
 	}
-	await(t, fmt.Sprintf("redis agrees on %d of %s", n, sku), func() bool { return g.free(t, sku) == n })
+	testservices.Await(t, fmt.Sprintf("redis agrees on %d of %s", n, sku), func() bool { return g.free(t, sku) == n })
 }
 
 func (g *gate) awaitOK(t *testing.T) {
 	t.Helper()
-	await(t, "redis_ok of "+g.name, g.back.RedisOK)
+	testservices.Await(t, "redis_ok of "+g.name, g.back.RedisOK)
 }
 
 // outage waits until the breaker has noticed.
 func (g *gate) outage(t *testing.T, sku string) {
 	t.Helper()
-	await(t, "the breaker opens", func() bool {
+	testservices.Await(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, _ = g.client.Reserve(ctx, stock.Partition(sku, partitions), g.order(t, sku, 1), 500*time.Millisecond)
@@ -293,14 +282,14 @@ func TestC059_TheDatabaseIsKilledUnderSettles(t *testing.T) {
 		})
 	}
 	transactions := g.deduct.Stats().Transactions
-	await(t, "settles run", func() bool { return g.deduct.Stats().Transactions > transactions+20 })
+	testservices.Await(t, "settles run", func() bool { return g.deduct.Stats().Transactions > transactions+20 })
 	pg.Kill()
 	booked := make(chan error, 1)
 	go func() {
 		booked <- g.deduct.Do(context.Background(), &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: held.ID, Try: held.Try,
 			Outcome: stock.OutcomeAccepted, Confirm: true})
 	}()
-	await(t, "the outage is told", func() bool { return g.deduct.Stats().Failed > 10 })
+	testservices.Await(t, "the outage is told", func() bool { return g.deduct.Stats().Failed > 10 })
 	pg.Start()
 	if err := <-booked; err != nil {
 		t.Fatalf("what was forwarded was given up: %v", err)
@@ -374,7 +363,7 @@ func redisComesBackEmpty(t *testing.T, f *fleet) {
 	if won != 30 {
 		t.Fatalf("%d of 30 sold afterwards", won)
 	}
-	await(t, "ids are loaded", func() bool {
+	testservices.Await(t, "ids are loaded", func() bool {
 		_, _, ids, err := g.client.Partition(t.Context(), stock.Partition("hot", partitions))
 		return err == nil && ids
 	})
@@ -429,7 +418,7 @@ func lostKeys(t *testing.T, f *fleet) {
 	if won != 10 || !stale {
 		t.Fatalf("%d of 10 sold, stale seen: %v", won, stale)
 	}
-	await(t, "a new epoch", func() bool { e, _ := g.back.Epoch(stock.Partition("hot", partitions)); return e == 2 })
+	testservices.Await(t, "a new epoch", func() bool { e, _ := g.back.Epoch(stock.Partition("hot", partitions)); return e == 2 })
 	g.agree(t, "hot", 0)
 }
 
@@ -439,10 +428,10 @@ func twoReplicas(t *testing.T, f *fleet) {
 	left := int64(1000)
 	for round := int64(1); round <= 3; round++ {
 		for _, g := range all {
-			await(t, "the epoch is learned", func() bool { e, _ := g.back.Epoch(0); return e == round })
+			testservices.Await(t, "the epoch is learned", func() bool { e, _ := g.back.Epoch(0); return e == round })
 			g.awaitOK(t)
 		}
-		await(t, "all_redis_ok", all[0].beat.AllRedisOK)
+		testservices.Await(t, "all_redis_ok", all[0].beat.AllRedisOK)
 		all[0].load(t, "hot")
 		var sold sync.WaitGroup
 		for i := range 20 {
@@ -465,7 +454,7 @@ func twoReplicas(t *testing.T, f *fleet) {
 	}
 	states, err := all[0].store.Partitions(t.Context())
 	must(t, err)
-	await(t, "the last epoch", func() bool {
+	testservices.Await(t, "the last epoch", func() bool {
 		states, err = all[0].store.Partitions(t.Context())
 		return err == nil && len(states) == partitions && states[0].Epoch >= 4
 	})
@@ -539,7 +528,7 @@ func acceptedOrdersExpire(t *testing.T, f *fleet) {
 		g.do(t, &stock.Op{Kind: stock.OpSettle, Class: stock.ClassDatabase, Reservation: r})
 	}
 	g.do(t, &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: accepted.ID, Try: accepted.Try, Outcome: stock.OutcomeAccepted})
-	await(t, "the accepted one expires", func() bool { return g.expirer.Count() == 1 })
+	testservices.Await(t, "the accepted one expires", func() bool { return g.expirer.Count() == 1 })
 	g.agree(t, "hot", 9)
 	rows, err := g.store.Find(t.Context(), []stock.ID{accepted.ID, unknown.ID})
 	must(t, err)
@@ -569,7 +558,7 @@ func lockedRow(t *testing.T, f *fleet) {
 			}
 		})
 	}
-	await(t, "a worker waits for hot", func() bool { return g.deduct.Stats().Turns > 0 })
+	testservices.Await(t, "a worker waits for hot", func() bool { return g.deduct.Stats().Turns > 0 })
 	if n := len(g.sell(t, "cold", 20)); n != 20 {
 		t.Fatalf("%d of 20 cold sold while hot is locked", n)
 	}

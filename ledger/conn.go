@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+
+	"github.com/stockgate/stockgate/stock"
 )
 
 // conn is one connection for one call. Statements run to their end or to the end of the connection: a statement is never cancelled
@@ -77,6 +79,21 @@ func (c *conn) row(query string, args []any, dst ...any) error {
 // rows calls each for every row.
 func (c *conn) rows(query string, args []any, each func(*sql.Rows) error) error {
 	return c.sets(query, args, []func(*sql.Rows) error{each})
+}
+
+// ids are the reservation ids that a query of one column gives, in its order.
+func (c *conn) ids(query string, args []any) ([]stock.ID, error) {
+	var ids []stock.ID
+	err := c.rows(query, args, func(rows *sql.Rows) error {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return err
+		}
+		id, err := stock.ParseID(text)
+		ids = append(ids, id)
+		return err
+	})
+	return ids, err
 }
 
 // sets runs a query of several statements; each statement that has rows has its function in each, in order.

@@ -128,18 +128,9 @@ func (s *Store) gatherSKUs(c *conn, of func(string) (string, []any), snap *stock
 }
 
 func (s *Store) gatherRows(c *conn, of func(string) (string, []any), snap *stock.Snapshot) error {
-	var ids []stock.ID
 	where, args := of("sku")
 	query := `SELECT DISTINCT reservation_id FROM {reservation_line} ` + where + `ORDER BY reservation_id`
-	err := c.rows(s.d.expand(query), args, func(rows *sql.Rows) error {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return err
-		}
-		id, err := stock.ParseID(text)
-		ids = append(ids, id)
-		return err
-	})
+	ids, err := c.ids(s.d.expand(query), args)
 	if err != nil {
 		return err
 	}

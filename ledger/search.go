@@ -43,17 +43,7 @@ func (s *Store) searchIDs(c *conn, column, value string, after Cursor, limit int
 		query += `AND (created_at, id) < ({instant $3}, {id $4}) `
 		args = append(args, s.d.instant(after.UpdatedAt), after.ID.String())
 	}
-	var ids []stock.ID
-	err := c.rows(s.d.expand(query+`ORDER BY created_at DESC, id DESC LIMIT $2`), args, func(rows *sql.Rows) error {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return err
-		}
-		id, err := stock.ParseID(text)
-		ids = append(ids, id)
-		return err
-	})
-	return ids, err
+	return c.ids(s.d.expand(query+`ORDER BY created_at DESC, id DESC LIMIT $2`), args)
 }
 
 // orderRefsAtOnce is how many order references one query looks for.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -68,16 +68,16 @@ func TestFactsOfAnImportLeaveRoomForOrders(t *testing.T) {
 	for p, facts := range r.imported() {
 		r.Close(p, nil, facts)
 	}
-	await(t, "the import begins", func() bool { inside, _ := g.seen(); return inside == bulkCalls })
+	testservices.Await(t, "the import begins", func() bool { inside, _ := g.seen(); return inside == bulkCalls })
 
 	order := make(chan stock.CacheReply, 1)
 	go func() { order <- r.buy("sku-1", 1, 1) }()
-	await(t, "an order is asked for", func() bool { inside, _ := g.seen(); return inside == bulkCalls+1 })
+	testservices.Await(t, "an order is asked for", func() bool { inside, _ := g.seen(); return inside == bulkCalls+1 })
 	g.open()
 	if got := <-order; got.Code != stock.CacheWon {
 		t.Errorf("the order is answered %+v", got)
 	}
-	await(t, "all facts are told", func() bool {
+	testservices.Await(t, "all facts are told", func() bool {
 		for p := range r.closing {
 			if r.closing[p].waiting() > 0 {
 				return false
@@ -108,15 +108,4 @@ func (r *rig) imported() map[int][]stock.Fact {
 		}
 	}
 	return by
-}
-
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(generous)
-	for !done() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %s", what, generous)
-		}
-		<-time.After(time.Millisecond)
-	}
 }

@@ -281,7 +281,7 @@ func (l *life) run() {
 		m.pause(false)
 	}
 	l.each(func(random *rand.Rand, w *admission.Wish) {
-		await(l.t, func() bool { return l.client(random, w, 1, true) })
+		testservices.Await(l.t, "an answer that stays", func() bool { return l.client(random, w, 1, true) })
 	})
 	l.check(put)
 }

@@ -85,7 +85,7 @@ func start(t *testing.T, name, dsn, redis string, terms sale) *replica {
 	r.run(t, r.deduct.Run, beat.Run, e.back.Run)
 	for p := range partitions { // Stale until it is loaded, then not loaded: nobody has asked for a SKU of it
 		probe := &stock.Reservation{Lines: []stock.Line{{SKU: skuOf(p, "probe"), Qty: 1}}}
-		await(t, func() bool {
+		testservices.Await(t, "the partition is open and its ids are loaded", func() bool {
 			reply, err := r.client.Peek(t.Context(), p, probe)
 			return err == nil && reply.Code != stock.CacheStale && reply.IDsLoaded
 		})
@@ -110,17 +110,6 @@ func (r *replica) run(t *testing.T, jobs ...func(context.Context)) {
 		_ = r.client.Shutdown(end)
 		_ = r.store.Close()
 	})
-}
-
-// await asks again and again until ok; the limit is only there to end a broken test.
-func await(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); {
-		if time.Now().After(end) {
-			t.Fatal("never happened")
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // skuOf is a SKU of partition p whose name begins so.
@@ -160,7 +149,7 @@ func (r *replica) wantAtRest(t *testing.T, put, sold map[string]int64) {
 		if info.Available != units-sold[sku] || info.Held != sold[sku] {
 			t.Errorf("%s: available %d, held %d; %d were put in and %d sold", sku, info.Available, info.Held, units, sold[sku])
 		}
-		await(t, func() bool {
+		testservices.Await(t, "Redis has heard of "+sku, func() bool {
 			regs, err := r.client.Registers(t.Context(), []string{sku})
 			return err == nil && (!regs[0].Loaded || regs[0].Out == 0 && regs[0].Base == info.Available)
 		})

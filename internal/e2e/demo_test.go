@@ -19,7 +19,7 @@ func TestDemoSellsExactlyAHundred(t *testing.T) {
 	public, control, orders := at(), at(), at()
 	w := &world{t: t, noRedis: true, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience}}
 	t.Cleanup(w.http.CloseIdleConnections)
-	g := &gateway{w: w, public: "http://" + public, control: "http://" + control, log: &logBuffer{}, exited: make(chan struct{})}
+	g := &gateway{w: w, public: "http://" + public, control: "http://" + control, log: &testservices.LogBuffer{}, exited: make(chan struct{})}
 	w.gateways = []*gateway{g}
 	g.cmd = exec.Command(binary, "serve", "--demo", "--demo-listen", public, "--demo-control", control, "--demo-orders", orders)
 	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log

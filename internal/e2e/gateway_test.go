@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -24,26 +22,8 @@ type gateway struct {
 	control string
 	config  string // file
 	cmd     *exec.Cmd
-	log     *logBuffer
+	log     *testservices.LogBuffer
 	exited  chan struct{}
-}
-
-// logBuffer takes what a process writes; the test prints it if it fails.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // gateway starts a gateway and waits until it is ready.
@@ -64,7 +44,7 @@ func (w *world) gatewayOnFreePorts() *gateway {
 
 func (w *world) newGateway(public, control int) *gateway {
 	g := &gateway{w: w, public: fmt.Sprintf("http://127.0.0.1:%d", public), control: fmt.Sprintf("http://127.0.0.1:%d", control),
-		config: filepath.Join(w.t.TempDir(), "config.yaml"), log: &logBuffer{}}
+		config: filepath.Join(w.t.TempDir(), "config.yaml"), log: &testservices.LogBuffer{}}
 	if err := os.WriteFile(g.config, []byte(w.configFor(public, control)), 0o600); err != nil {
 		w.t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func newLifeWorld(t *testing.T, stockOf func(i int) int) *lifeWorld {
 	}
 	t.Cleanup(proxy.Close)
 	l.toBackend = proxy
-	l.extra = l.sale11()
+	l.extra = limitedSale()
 	l.upstream = ", timeout: 1s, resolve: \"/orders/by-reservation/{reservation}\""
 	l.hold, l.maxWait = lifeHold.String(), "2s"
 	l.http.Timeout = 5 * time.Second // of buyers and customers: a paused gateway does not answer for as long
@@ -60,8 +60,8 @@ func newLifeWorld(t *testing.T, stockOf func(i int) int) *lifeWorld {
 	return l
 }
 
-// sale11 is the part of the configuration that the other tests do without.
-func (l *lifeWorld) sale11() string {
+// limitedSale is an activity that is always open.
+func limitedSale() string {
 	return fmt.Sprintf(`
 activities:
   - {id: sale, starts: 2020-01-01T00:00:00Z, ends: 2099-01-01T00:00:00Z, skus: ["lim-*"], purchase_limit: %d, hold: %s}

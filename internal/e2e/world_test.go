@@ -179,19 +179,8 @@ hotspot:
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 
-// eventually waits until done reports "" and fails the test with its last complaint otherwise. It polls: what it waits for happens in
-// other processes.
+// eventually waits until done has no complaint.
 func (w *world) eventually(what string, done func() string) {
 	w.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		complaint := done()
-		if complaint == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not after %s: %s", what, patience, complaint)
-		}
-		<-time.After(20 * time.Millisecond)
-	}
+	testservices.Eventually(w.t, what, done)
 }

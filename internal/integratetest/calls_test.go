@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/stockgate/stockgate/internal/testservices"
 )
 
 // controlSide stands between an order service and the control side of its gateway. It notes what is called, and is out of order for the
@@ -59,7 +61,7 @@ func (c *controlSide) of(reservation string) []string {
 // heard waits until these calls about a reservation were answered, in this order and no others.
 func (c *controlSide) heard(t *testing.T, reservation string, want ...string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("stockgate hears %q", want), func() string {
+	testservices.Eventually(t, fmt.Sprintf("stockgate hears %q", want), func() string {
 		if got := c.of(reservation); !slices.Equal(got, want) {
 			return fmt.Sprintf("it heard %q", got)
 		}

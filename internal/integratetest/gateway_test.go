@@ -145,7 +145,7 @@ func (g *gateway) reservation(t *testing.T, id string) *reservation {
 func (g *gateway) becomes(t *testing.T, id, state string) *reservation {
 	t.Helper()
 	var r *reservation
-	eventually(t, id+" "+state, func() string {
+	testservices.Eventually(t, id+" "+state, func() string {
 		if r = g.reservation(t, id); r.State != state {
 			return r.State + " " + r.Reason
 		}

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/stockgate/stockgate/internal/testservices"
 )
 
 // livesBehind brings orders of the small order services through their life. The steps go through the gateway, too.
@@ -29,7 +31,7 @@ func livesBehind(t *testing.T, g *gateway, control *controlSide) {
 	want(t, g, cart, "pay", http.StatusOK)
 	want(t, g, cart, "refund?sku=sku-1&qty=2&op=refund-1", http.StatusOK)
 	want(t, g, cart, "refund?sku=sku-1&qty=2&op=refund-1", http.StatusOK)
-	eventually(t, "a part goes back", func() string {
+	testservices.Eventually(t, "a part goes back", func() string {
 		if r := g.reservation(t, cart); r.State != "confirmed" || r.Lines[0].Released != 2 {
 			return r.State
 		}
@@ -67,7 +69,7 @@ func livesBehind(t *testing.T, g *gateway, control *controlSide) {
 	gone := g.order(t, "/orders", "gone", `{"sku":"sku-1","qty":1}`).order.Reservation
 	g.call(t, "POST", "/v1/reservations/"+gone+"/release", `{"reason":"by hand"}`, nil)
 	step(t, g.public, gone, "pay")
-	eventually(t, "a refund is due", func() string {
+	testservices.Eventually(t, "a refund is due", func() string {
 		if a := step(t, g.public, gone, "pay"); a.status != http.StatusConflict || !a.order.RefundDue {
 			return a.body
 		}

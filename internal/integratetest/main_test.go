@@ -1,15 +1,15 @@
 package integratetest
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/stockgate/stockgate/internal/testservices"
 )
 
 const (
@@ -48,35 +48,17 @@ func TestMain(m *testing.M) {
 // client waits as long as a test does, and keeps no connection to a process that is to be killed.
 var client = &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// logBuffer takes what a process writes; the test prints it if it fails.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // process is a running program.
 type process struct {
 	cmd    *exec.Cmd
-	log    *logBuffer
+	log    *testservices.LogBuffer
 	exited chan struct{}
 }
 
 // start runs a program from the repository's root and returns once url gives any answer.
 func start(t *testing.T, url string, env []string, argv ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(argv[0], argv[1:]...), log: &logBuffer{}, exited: make(chan struct{})}
+	p := &process{cmd: exec.Command(argv[0], argv[1:]...), log: &testservices.LogBuffer{}, exited: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = root, append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
@@ -92,7 +74,7 @@ func start(t *testing.T, url string, env []string, argv ...string) *process {
 			t.Logf("log of %s:\n%s", argv[0], p.log)
 		}
 	})
-	eventually(t, argv[0]+" serves", func() string {
+	testservices.Eventually(t, argv[0]+" serves", func() string {
 		select {
 		case <-p.exited:
 			t.Fatalf("%s ended at start:\n%s", argv[0], p.log)
@@ -115,21 +97,4 @@ func start(t *testing.T, url string, env []string, argv ...string) *process {
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.exited
-}
-
-// eventually waits until done reports "" and fails the test with its last complaint otherwise. It polls: what it waits for happens in
-// other processes.
-func eventually(t *testing.T, what string, done func() string) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		complaint := done()
-		if complaint == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %s: %s", what, patience, complaint)
-		}
-		<-time.After(50 * time.Millisecond)
-	}
 }

@@ -115,7 +115,7 @@ func TestTheOrderServiceOfTheExamples(t *testing.T) {
 	}
 	s.does(t, "POST", path+"/refund", `{"op":"r1","lines":[{"sku":"sku-1002","qty":1}]}`, http.StatusConflict)
 	s.does(t, "POST", path+"/refund", `{"op":"r2","lines":[{"sku":"sku-1002","qty":2}]}`, http.StatusConflict) // 1 is left
-	eventually(t, "2 of 3 are back", func() string {
+	testservices.Eventually(t, "2 of 3 are back", func() string {
 		if left := s.available(t, "sku-1002"); left != 9 {
 			return fmt.Sprintf("%d are available, want 9", left)
 		}

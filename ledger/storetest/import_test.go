@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/internal/faults"
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -174,7 +175,7 @@ func faultImportLost(t *testing.T, e *env) {
 		t.Fatalf("%v", err)
 	}
 	<-fired
-	e.comes("the server commits", func() bool { _, found, err := e.Stock(t.Context(), "a"); return found && err == nil })
+	testservices.Await(e.t, "the server commits", func() bool { _, found, err := e.Stock(t.Context(), "a"); return found && err == nil })
 	e.exec(settle(wish("a", 2)))
 	facts, err := s.ImportStock(t.Context(), rows, "one", "ops", "", nil)
 	if err != nil || len(facts) != 2 || facts[0].Available != 3 || e.info("b").Ver != 1 {

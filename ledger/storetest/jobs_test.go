@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -44,16 +45,6 @@ func (e *env) expirer(holder string, w worker, change func(*ledger.ExpirerConfig
 		change(&cfg)
 	}
 	return ledger.NewExpirer(e.Store, w, nil, cfg)
-}
-
-// comes waits for something; the limit is only there to end a broken test.
-func (e *env) comes(what string, ok func() bool) {
-	e.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.t.Fatalf("never happened: %s", what)
-		}
-	}
 }
 
 // poisoned panics in every transaction that has the id in it.
@@ -174,11 +165,11 @@ func caseC057(t *testing.T, e *env) {
 	}
 	b := e.expirer("gw-2", d, func(c *ledger.ExpirerConfig) { c.Batch = 30 })
 	e.background(b.Run)
-	e.comes("all others are released", func() bool { return a.Count()+b.Count() == uint64(len(all)) })
-	e.comes("what is stuck is told", func() bool { return b.Stuck() == 1 })
-	e.comes("the panic is told", func() bool { return d.Stats().Parked > 0 && b.Loops()[0].Stats().LastError != "" })
+	testservices.Await(e.t, "all others are released", func() bool { return a.Count()+b.Count() == uint64(len(all)) })
+	testservices.Await(e.t, "what is stuck is told", func() bool { return b.Stuck() == 1 })
+	testservices.Await(e.t, "the panic is told", func() bool { return d.Stats().Parked > 0 && b.Loops()[0].Stats().LastError != "" })
 	passes := b.Loops()[0].Stats().Passes
-	e.comes("the schedule goes on", func() bool { return b.Loops()[0].Stats().Passes > passes+2 })
+	testservices.Await(e.t, "the schedule goes on", func() bool { return b.Loops()[0].Stats().Passes > passes+2 })
 	e.ended(all)
 	for _, r := range []*stock.Reservation{stuck, panics, open, endless} {
 		if row := e.find(r); row.State != stock.StateHeld {
@@ -218,10 +209,10 @@ func caseC059(t *testing.T, e *env) {
 	e.background(a.Run)
 	<-asleep.paused
 	e.background(b.Run)
-	e.comes("the other takes over", func() bool { return b.Count() == uint64(len(all)) })
+	testservices.Await(e.t, "the other takes over", func() bool { return b.Count() == uint64(len(all)) })
 	vers := fmt.Sprint(e.info("a").Ver, e.info("b").Ver)
 	close(asleep.resume)
-	e.comes("the first is done", func() bool { return a.Loops()[0].Stats().Passes > 1 })
+	testservices.Await(e.t, "the first is done", func() bool { return a.Loops()[0].Stats().Passes > 1 })
 	e.ended(all)
 	if now := fmt.Sprint(e.info("a").Ver, e.info("b").Ver); now != vers {
 		t.Errorf("vers were %s, the late one made them %s", vers, now)
