@@ -77,6 +77,7 @@
 // replica that alone cannot ask takes its share besides what the others lease: R/n more.
 //
 // With one live replica nothing is asked: its share is all. A limit keeps at most an eighth of its keys as leases, 15 bytes a key on
-// average; further keys stay with their shares. Keys stand in Redis as SHA-256, cut to 128 bits: all replicas agree, nobody can search
+// average; further keys stay with their shares. Redis keeps about 150 bytes for a token bucket that is not full. A key that was asked about
+// holds its place in the table of its replica for longer than that, so there are never more of them than keys in all tables. Keys stand in Redis as SHA-256, cut to 128 bits: all replicas agree, nobody can search
 // for two that share a bucket, and no address or user is told.
 package ratelimit

@@ -144,12 +144,17 @@ func (f *Filter) SetReplicas(n int, now time.Time) {
 	}
 }
 
-// quota is what the bucket tells the client about itself.
+// quota is what the bucket tells the client about itself. A leased limit always tells the fleet's burst and rate, so that they do not
+// change as its key begins to lease.
 func (g *grip) quota() filters.Quota {
+	burst, rate := g.burst, g.rate
+	if f := g.shard.leases.fleet; f != nil {
+		burst, rate = f.burst, f.rate
+	}
 	q := filters.Quota{
 		Name:      g.limit.Name,
-		Limit:     int64(g.burst),
-		Window:    max(seconds(float64(g.burst)/g.rate), 1),
+		Limit:     int64(burst),
+		Window:    max(seconds(float64(burst)/rate), 1),
 		Remaining: max(int64(g.tokens), 0),
 		Full:      seconds((float64(g.burst) - g.tokens) / g.rate),
 	}
