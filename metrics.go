@@ -47,6 +47,8 @@ var (
 	descLimitRefused     = desc("limit_refused_total", "Requests that a limit refused.", "limit")
 	descLimitKeys        = desc("limit_keys", "Keys that a limit keeps a bucket for.", "limit")
 	descLimitOverflow    = desc("limit_overflowed_total", "Requests of keys that shared one strict bucket, because the table was full.", "limit")
+	descLimitLeases      = desc("limit_leases", "Keys of a limit of scope fleet that lease their tokens from Redis.", "limit")
+	descLimitAsks        = desc("limit_asks_total", "Times that Redis was asked about tokens of a key: answered, or failed, and the key went on with its share.", "limit", "result")
 	descLaneHeld         = desc("lane_held", "Requests that hold a slot of a lane.", "lane")
 	descLaneWaiting      = desc("lane_waiting", "Requests that wait for a slot of a lane.", "lane")
 	descLaneRefused      = desc("lane_refused_total", "Requests that a lane refused.", "lane", "reason")
@@ -140,6 +142,9 @@ func (c appCollector) traffic(e emitter) {
 		e.counter(descLimitRefused, l.Refused, l.Limit)
 		e.counter(descLimitOverflow, l.Overflowed, l.Limit)
 		e.gauge(descLimitKeys, float64(l.Keys), l.Limit)
+		e.gauge(descLimitLeases, float64(l.Leases), l.Limit)
+		e.counter(descLimitAsks, l.Answered, l.Limit, "answered")
+		e.counter(descLimitAsks, l.Failed, l.Limit, "failed")
 	}
 	for _, l := range c.a.filters.Lanes.Stats() {
 		e.gauge(descLaneHeld, float64(l.Held), l.Lane)

@@ -100,6 +100,7 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 	run(a.resolver.Run)
 	run(a.shadow.Run)
 	run(a.audit.run)
+	run(a.filters.Limits.Run)
 }
 
 func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {

@@ -264,9 +264,14 @@ func (a *app) newCore(meta ledger.Meta) *core {
 func (a *app) wirePublic() error {
 	var err error
 	late := lateAdmission{a}
-	if a.filters, err = builtin.New(filterConfig(a.cfg, late.soldOut)); err != nil {
+	limited := filterConfig(a.cfg, late.soldOut)
+	if a.redis != nil {
+		limited.Limits.Lessor = a.redis.client
+	}
+	if a.filters, err = builtin.New(limited); err != nil {
 		return err
 	}
+	// Shadow takes nothing that real orders need: it leases no tokens.
 	shadowLimits, err := ratelimit.New(filterConfig(a.cfg, late.soldOut).Limits)
 	if err != nil {
 		return err

@@ -37,8 +37,8 @@ func Warnings(c *Config) Problems {
 func (n *notes) warnTraffic() {
 	for i, l := range n.Limits {
 		path := n.origin.element("limits", i, l.Name)
-		n.addIf(l.Scope == ScopeFleet, under(path, "scope"),
-			"fleet is an approximation in this version: each replica gets the rate divided by the live replicas")
+		n.addIf(l.Scope == ScopeFleet && n.Redis.Mode == RedisNone, under(path, "scope"),
+			"fleet without Redis: each replica gets the rate divided by the live replicas")
 		n.addIf(strings.Contains("+"+l.Key+"+", "+user+") && !n.anyUser(), under(path, "key"),
 			"no route has admit.user, so this limit never applies")
 	}

@@ -63,7 +63,8 @@ func TestWarnings(t *testing.T) {
 	}
 	f("skus: [{match: a, consistency: eventual}, {match: b}]", "skus[a].consistency")
 	f("defaults: {consistency: eventual}\nskus: [{match: b}]", "defaults.consistency")
-	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
+	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]")
+	f("redis: {mode: none}\nlimits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
 	f("answers: {commit: behind}")
 	f("retention: {ledger: 500d}", "retention")
 	f("hotspot: {detect: {rate: 0}}")

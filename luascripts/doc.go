@@ -18,6 +18,7 @@
 //	open_partition  begins an epoch, pinned to the run id of the server that executes it
 //	ids_loaded      notes that the ids are complete
 //	entries         lists open entries, overdue ones first
+//	lease_tokens    lots of the tokens of limits that all replicas share
 //	registers, meta, run_id   look
 //
 // Invariants, each of which a test checks against a plain Go model:

@@ -41,6 +41,9 @@ var metaSource string
 //go:embed run_id.lua
 var runIDSource string
 
+//go:embed lease_tokens.lua
+var leaseTokensSource string
+
 // script is one embedded file behind the shared prelude. There are as many scripts as files, ever: nothing of a request becomes part
 // of a text (C021).
 type script struct {
@@ -57,7 +60,7 @@ func newScript(name, source string) script {
 
 // scripts are all that a Client ever sends.
 type scripts struct {
-	reserve, close, load, openPartition, idsLoaded, entries, registers, meta, runID script
+	reserve, close, load, openPartition, idsLoaded, entries, registers, meta, runID, leaseTokens script
 }
 
 func newScripts() scripts {
@@ -71,6 +74,7 @@ func newScripts() scripts {
 		registers:     newScript("registers", registersSource),
 		meta:          newScript("meta", metaSource),
 		runID:         newScript("run_id", runIDSource),
+		leaseTokens:   newScript("lease_tokens", leaseTokensSource),
 	}
 }
 
