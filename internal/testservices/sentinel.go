@@ -146,3 +146,27 @@ func Eventually(t testing.TB, what string, ok func() error) {
 		<-time.After(10 * time.Millisecond)
 	}
 }
+
+// AwaitFollowers waits until every node that runs, but for the master, follows it.
+func (s *Sentinel) AwaitFollowers() {
+	s.t.Helper()
+	Eventually(s.t, "all others follow the master", func() error {
+		master := s.Master()
+		if master == nil {
+			return fmt.Errorf("the sentinels agree on none")
+		}
+		_, port, _ := strings.Cut(master.Addr, ":")
+		for _, n := range s.Nodes {
+			if n == master || !n.Running() {
+				continue
+			}
+			if err := n.wantInfo("replication", "master_port:"+port); err != nil {
+				return err
+			}
+			if err := n.wantInfo("replication", "master_link_status:up"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
