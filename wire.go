@@ -170,7 +170,7 @@ func (a *app) wireRedis() error {
 	r.wayBack = fallback.NewWayBack(a.store, r.client, a.deducter, fallback.WayBackConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, AnswersKeep: a.cfg.Answers.Keep.Std(), ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		Lookback: a.cfg.Breaker.Window.Std() + 5*time.Second, Usable: usable, Now: a.databaseNow, Check: a.checkRedis,
-		Dropped: func() int64 { s := r.client.Stats(); return s.ClosingsDropped }, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Log: a.log})
+		Dropped: r.client.Dropped, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Log: a.log})
 	epochs.wayBack = r.wayBack
 	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})

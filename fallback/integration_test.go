@@ -80,7 +80,7 @@ func (f *fleet) gate(t *testing.T, name string) *gate {
 	g.back = fallback.NewWayBack(g.store, g.client, g.deduct, fallback.WayBackConfig{Holder: name, Partitions: partitions,
 		Every: 200 * time.Millisecond, AnswersKeep: time.Hour, ReplicaTimeout: 3 * time.Second, LeaseTTL: 3 * time.Second, Usable: usable,
 		Now: g.beat.Now, Check: func(ctx context.Context, _ string) error { return g.client.Check(ctx, meta.Deployment) }, Served: g.served.All,
-		Dropped: func() int64 { return g.client.Stats().ClosingsDropped }})
+		Dropped: g.client.Dropped})
 	e.back = g.back
 	g.sweeper = fallback.NewSweeper(g.store, g.client, g.deduct, fallback.SweeperConfig{Holder: name, Partitions: partitions,
 		Every: 200 * time.Millisecond, Usable: usable})

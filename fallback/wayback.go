@@ -67,8 +67,8 @@ type WayBackConfig struct {
 	// Check, if set, is asked before partitions are opened on a Redis node whose contents are new, and once a day: does it belong to
 	// this deployment? It renews the mark that says so.
 	Check func(ctx context.Context, node string) error
-	// Dropped, if set, counts closes that were given up: Redis has not heard of them.
-	Dropped func() int64
+	// Dropped, if set, counts the closes of partition p that were given up: Redis has not heard of them. Must not block.
+	Dropped func(p int) int64
 	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
 	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
 	AloneSince func(time.Time) bool
@@ -126,11 +126,11 @@ type WayBack struct {
 	learning sync.Mutex
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
 	suspect, unloaded []atomic.Bool
-	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes had
-	// been dropped by the last pass, when that began, and when Check last found nothing wrong.
+	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes of
+	// each partition had been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
 	setBack  map[int]int64
-	dropped  int64
+	dropped  []int64
 	lastPass time.Time
 	checked  time.Time
 	// outage is, per partition, when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard
@@ -146,7 +146,7 @@ func NewWayBack(store EpochStore, cache Cache, worker loop.Worker, cfg WayBackCo
 	cfg = cfg.withDefaults()
 	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
 		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions),
-		outage: make([]atomic.Pointer[time.Time], cfg.Partitions), on: make([]atomic.Pointer[string], cfg.Partitions)}
+		outage: make([]atomic.Pointer[time.Time], cfg.Partitions), on: make([]atomic.Pointer[string], cfg.Partitions), dropped: make([]int64, cfg.Partitions)}
 	none := noStates(cfg.Partitions)
 	w.states.Store(&none)
 	w.suspectAll()

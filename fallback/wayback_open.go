@@ -89,16 +89,18 @@ func (w *WayBack) noteMoved() {
 	}
 }
 
-// noteDropped takes closes that were given up since the last pass for a short outage.
+// noteDropped takes closes that were given up since the last pass for a short outage of their partition.
 func (w *WayBack) noteDropped() {
 	last := w.lastPass
 	w.lastPass = time.Now()
 	if w.cfg.Dropped == nil {
 		return
 	}
-	if n := w.cfg.Dropped(); n != w.dropped {
-		w.dropped = n
-		w.Missed(last.Add(-w.cfg.Lookback))
+	for p := range w.dropped {
+		if n := w.cfg.Dropped(p); n != w.dropped[p] {
+			w.dropped[p] = n
+			w.missed(p, last.Add(-w.cfg.Lookback))
+		}
 	}
 }
 

@@ -446,7 +446,7 @@ func TestDroppedClosesAreAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
 		var dropped atomic.Int64
-		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Dropped = dropped.Load })
+		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Dropped = func(int) int64 { return dropped.Load() } })
 		r.start(t)
 		eventually(t, time.Second, "redis_ok", r.RedisOK)
 		held := stock.RecentRow{ID: stock.ID{1}, Try: 7, State: stock.StateHeld, SKUs: []string{"sku-1"}}

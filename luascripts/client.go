@@ -85,7 +85,7 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 	for p := range c.keys {
 		c.keys[p] = newPartitionKeys(cfg.Prefix, p)
 		c.reserve[p] = reserver{c: c, p: p}
-		c.closing[p] = closer{c: c, p: p}
+		c.closing[p].c, c.closing[p].p = c, p
 	}
 	return c, c.start()
 }

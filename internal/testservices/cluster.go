@@ -2,6 +2,7 @@ package testservices
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,7 +90,8 @@ func (c *Cluster) AwaitOK() {
 // Slot is the slot of a key.
 func (c *Cluster) Slot(key string) int {
 	c.t.Helper()
-	slot, err := strconv.Atoi(c.Nodes[0].line("CLUSTER", "KEYSLOT", key))
+	i := slices.IndexFunc(c.Nodes, (*Redis).Running)
+	slot, err := strconv.Atoi(c.Nodes[max(i, 0)].line("CLUSTER", "KEYSLOT", key))
 	if err != nil {
 		c.t.Fatal(err)
 	}
