@@ -54,63 +54,65 @@ func TestEachNodeHasABreaker(t *testing.T) {
 	})
 }
 
-// shards is a cluster of two nodes: even partitions are on one, odd ones on the other.
-type shards struct {
+// twoNodes is a cluster of two nodes: even partitions are on one, odd ones on the other.
+type twoNodes struct {
 	even, odd *fakeClient
 	moved     atomic.Bool // partition 0 has moved to the odd ones
 }
 
-func newShards(epochs *epochsLater) *shards {
+func newTwoNodes(epochs *epochsLater) *twoNodes {
 	node := func(runID string) *fakeClient { return &fakeClient{fakeRedis: newFakeRedis(runID), epochs: epochs} }
-	return &shards{even: node("even"), odd: node("odd")}
+	return &twoNodes{even: node("even"), odd: node("odd")}
 }
 
 type epochsLater struct{ *WayBack }
 
-func (s *shards) of(p int) *fakeClient {
+func (s *twoNodes) of(p int) *fakeClient {
 	if p%2 == 1 || p == 0 && s.moved.Load() {
 		return s.odd
 	}
 	return s.even
 }
 
-func (s *shards) NodeOf(p int) string {
+func (s *twoNodes) NodeOf(p int) string {
 	return map[bool]string{true: "even", false: "odd"}[s.of(p) == s.even]
 }
 
-func (s *shards) RunIDOf(ctx context.Context, node string) (string, error) {
+func (s *twoNodes) LookAgain() {}
+
+func (s *twoNodes) RunIDOf(ctx context.Context, node string) (string, error) {
 	return map[string]*fakeClient{"even": s.even, "odd": s.odd}[node].RunIDOf(ctx, "")
 }
 
-func (s *shards) Partition(ctx context.Context, p int) (int64, string, bool, error) {
+func (s *twoNodes) Partition(ctx context.Context, p int) (int64, string, bool, error) {
 	return s.of(p).Partition(ctx, p)
 }
 
-func (s *shards) OpenPartition(ctx context.Context, p int, epoch int64, runID string) error {
+func (s *twoNodes) OpenPartition(ctx context.Context, p int, epoch int64, runID string) error {
 	return s.of(p).OpenPartition(ctx, p, epoch, runID)
 }
 
-func (s *shards) Load(ctx context.Context, p int, facts []stock.Fact) (bool, error) {
+func (s *twoNodes) Load(ctx context.Context, p int, facts []stock.Fact) (bool, error) {
 	return s.of(p).Load(ctx, p, facts)
 }
 
-func (s *shards) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
+func (s *twoNodes) CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (bool, error) {
 	return s.of(p).CloseNow(ctx, p, closings, facts)
 }
 
-func (s *shards) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
+func (s *twoNodes) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
 	return s.of(p).SetIDsLoaded(ctx, p, epoch)
 }
 
-func (s *shards) Registers(ctx context.Context, skus []string) ([]stock.Registers, error) {
+func (s *twoNodes) Registers(ctx context.Context, skus []string) ([]stock.Registers, error) {
 	return s.of(stock.Partition(skus[0], testPartitions)).Registers(ctx, skus)
 }
 
 // clustered is a replica over two nodes. The breaker of a node that is down is open.
-func clustered(t *testing.T, db *fakeDB) (*WayBack, *shards) {
+func clustered(t *testing.T, db *fakeDB) (*WayBack, *twoNodes) {
 	t.Helper()
 	later := &epochsLater{}
-	s := newShards(later)
+	s := newTwoNodes(later)
 	usable := func(p int) bool {
 		n := s.of(p)
 		n.mu.Lock()

@@ -353,6 +353,8 @@ func (c *fakeClient) stale(p int) (bool, error) {
 	return false, nil
 }
 
+func (c *fakeClient) LookAgain() {}
+
 func (c *fakeClient) NodeOf(int) string { return "" }
 
 func (c *fakeClient) RunIDOf(context.Context, string) (string, error) {

@@ -27,6 +27,8 @@ type EpochStore interface {
 type Cache interface {
 	// NodeOf names the node that a partition is on, as far as known; it does not block.
 	NodeOf(p int) string
+	// LookAgain hints that some may be elsewhere by now; it does not block.
+	LookAgain()
 	RunIDOf(ctx context.Context, node string) (string, error)
 	Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error)
 	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error

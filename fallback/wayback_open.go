@@ -18,6 +18,9 @@ func (w *WayBack) pass(ctx context.Context) error {
 	w.noteMoved()
 	w.noteDropped()
 	usable := usableOf(w.cfg.Partitions, w.cfg.Usable)
+	if len(usable) < w.cfg.Partitions {
+		w.cache.LookAgain()
+	}
 	if w.cfg.Now().IsZero() || len(usable) == 0 { // the epochs loop learns meanwhile
 		return nil
 	}

@@ -307,9 +307,9 @@ func TestClusterIsKnownOnceItIsAsked(t *testing.T) {
 	}
 }
 
-// One shard dies: its partitions fail as not executed or unknown, and count against it alone; the others do not notice. Its replica is
+// One master dies: its partitions fail as not executed or unknown, and count against it alone; the others do not notice. Its replica is
 // stale until it is loaded anew.
-func TestADeadShardLeavesTheOthersAlone(t *testing.T) {
+func TestADeadNodeLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
 	c := newClusterRig(t)
 	const dead = 0
@@ -322,7 +322,7 @@ func TestADeadShardLeavesTheOthersAlone(t *testing.T) {
 	was := c.NodeOf(dead)
 	s := c.sellOver(sku, 20, old.Kill)
 	if s.won != 10 {
-		t.Errorf("with the shard killed after 10 buyers: %+v", s)
+		t.Errorf("with the node killed after 10 buyers: %+v", s)
 	}
 	if c.guard.of(was) == 0 {
 		t.Error("nothing counted against the dead node")
@@ -331,7 +331,7 @@ func TestADeadShardLeavesTheOthersAlone(t *testing.T) {
 	c.load(other, 100)
 	for n := range 20 {
 		if got := c.buy(other, 1, 1000+n).Code; got != stock.CacheWon {
-			t.Fatalf("buyer %d of another shard: %v", n, got)
+			t.Fatalf("buyer %d of another node: %v", n, got)
 		}
 	}
 	if n := c.guard.of(c.NodeOf(alive)); n != 0 {

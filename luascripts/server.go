@@ -47,6 +47,10 @@ func (c *Client) plain(ctx context.Context, n *node, args ...any) (any, error) {
 // Redis, which has one node. It does not block.
 func (c *Client) NodeOf(p int) string { return c.servers.of(p).name }
 
+// LookAgain hints that a node of the cluster is out, so that its partitions may have come to another one: the breaker of the dead one
+// would look ever less often. It does not block, and does nothing for other kinds of Redis.
+func (c *Client) LookAgain() { c.servers.trouble() }
+
 // RunID is RunIDOf of the node of partition 0.
 func (c *Client) RunID(ctx context.Context) (string, error) { return c.RunIDOf(ctx, c.NodeOf(0)) }
 

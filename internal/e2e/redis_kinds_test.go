@@ -44,9 +44,9 @@ func TestSaleOverASentinelFailover(t *testing.T) {
 	w.requireInvariants(t, append(replies, second...), "hot", "second", "probe")
 }
 
-// A cluster's shard dies in the middle of two sales, one on it and one on another. Both are exact and nobody fails because of Redis;
-// the sale on the other shard stays with Redis meanwhile; the dead shard's replica takes over and is loaded.
-func TestSaleOverTheDeathOfAClusterShard(t *testing.T) {
+// A cluster's master dies in the middle of two sales, one on it and one on another. Both are exact and nobody fails because of Redis;
+// the sale on the other node stays with Redis meanwhile; the dead one's replica takes over and is loaded.
+func TestSaleOverTheDeathOfAClusterNode(t *testing.T) {
 	t.Parallel()
 	set := testservices.StartCluster(t)
 	w := newWorld(t, func(w *world) {
@@ -86,7 +86,7 @@ func TestSaleOverTheDeathOfAClusterShard(t *testing.T) {
 	requireSomeFrom(t, onDead, "database")
 	for _, r := range onLiving {
 		if r.Won() && r.source != "redis" {
-			t.Errorf("a sale on a shard that lives: %s", r)
+			t.Errorf("a sale on a node that lives: %s", r)
 			break
 		}
 	}

@@ -12,7 +12,7 @@ import (
 const clusterSlots = 16384
 
 // Cluster is a Redis Cluster of three masters with a replica each, all real servers without persistence. A master that has been silent
-// for about a second is replaced by its replica; the other shards go on meanwhile.
+// for about a second is replaced by its replica; the others go on meanwhile.
 type Cluster struct {
 	Nodes []*Redis // three masters, then their replicas in the same order, as they were at the start
 	ids   map[*Redis]string
@@ -50,7 +50,7 @@ func StartCluster(t testing.TB) *Cluster {
 	}
 	c.AwaitOK()
 	for _, n := range c.Nodes {
-		Eventually(t, "every node knows the shards", func() error { return c.knowsShards(n) })
+		Eventually(t, "every node knows the replicas", func() error { return c.knowsReplicas(n) })
 	}
 	return c
 }
@@ -62,8 +62,8 @@ func startClusterNode(t testing.TB, bus string) *Redis {
 		"--cluster-config-file", "nodes.conf")
 }
 
-// knowsShards fails unless a node knows the replica of each master.
-func (c *Cluster) knowsShards(n *Redis) error {
+// knowsReplicas fails unless a node knows the replica of each master.
+func (c *Cluster) knowsReplicas(n *Redis) error {
 	text, err := n.Command("CLUSTER", "NODES")
 	if err != nil {
 		return err
