@@ -181,7 +181,7 @@ func TestReadOnlyIsNotExecuted(t *testing.T) {
 	r := newRig(t, Config{PinRunID: true}, nil)
 	r.open(1)
 	r.load("s", 10)
-	if err := r.raw.SlaveOf(context.Background(), "127.0.0.1", "1").Err(); err != nil {
+	if err := r.raw.ReplicaOf(context.Background(), "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.prededuct(context.Background(), wish(1, 1, "s", 1), time.Minute)

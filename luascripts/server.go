@@ -152,11 +152,11 @@ func (c *Client) checkNode(ctx context.Context, deployment string, n *node) erro
 	meta := c.servers.ofMeta()
 	err := c.checkMeta(ctx, deployment, meta)
 	silent := errors.Is(err, stock.ErrNotExecuted) || errors.Is(err, stock.ErrUnknown)
-	if err != nil && !(silent && n != meta && c.ours.Load()) {
-		return err
-	}
-	if err == nil {
+	switch {
+	case err == nil:
 		c.ours.Store(true)
+	case !silent || n == meta || !c.ours.Load():
+		return err
 	}
 	if c.inside != nil {
 		return nil

@@ -86,7 +86,7 @@ func (s *Sentinel) AwaitFailover(old *Redis) (now *Redis) {
 	s.t.Helper()
 	Eventually(s.t, "a replica takes over", func() error {
 		if now = s.Master(); now == nil || now == old {
-			return fmt.Errorf("the master is still %v", now)
+			return fmt.Errorf("the sentinels still name %s, or none", old.Addr)
 		}
 		return now.isMaster()
 	})
