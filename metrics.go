@@ -24,8 +24,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descBuild            = desc("build_info", "1; the labels tell what runs.", "version", "go_version")
 	descReplicas         = desc("live_replicas", "Replicas heard of within replica_timeout, as of the last heartbeat.")
-	descBreaker          = desc("breaker_state", "Redis breaker: 1 for the present state.", "state")
-	descOpened           = desc("breaker_opened_total", "Times that the Redis breaker opened.")
+	descBreaker          = desc("breaker_state", "Redis nodes whose breaker is in that state.", "state")
+	descOpened           = desc("breaker_opened_total", "Times that the breaker of a Redis node opened.")
 	descWaiting          = desc("queue_waiting", "Ops that wait for a transaction, by class.", "class")
 	descInFlight         = desc("queue_in_flight", "Ops in transactions now.")
 	descRefused          = desc("queue_refused_total", "Ops turned away by a bound, by class.", "class")
@@ -116,15 +116,17 @@ func (c appCollector) database(e emitter) {
 }
 
 func (c appCollector) redis(e emitter) {
-	b := c.a.redis.breaker.Stats()
+	nodes, opened := c.a.redis.breaker.Stats()
 	for _, state := range []string{"closed", "open", "probing"} {
 		now := 0.0
-		if b.State.String() == state {
-			now = 1
+		for _, b := range nodes {
+			if b.State.String() == state {
+				now++
+			}
 		}
 		e.gauge(descBreaker, now, state)
 	}
-	e.counter(descOpened, b.Opened)
+	e.counter(descOpened, opened)
 	s := c.a.redis.client.Stats()
 	e.counter(descScripts, uint64(s.Calls))
 	e.counter(descReserved, uint64(s.Reservations))

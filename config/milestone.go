@@ -62,8 +62,6 @@ func (n *notes) anyUser() bool {
 // serve starts only if there is none.
 func Refusals(c *Config) Problems {
 	n := &notes{Config: c}
-	n.addIf(c.Redis.Mode == RedisSentinel || c.Redis.Mode == RedisCluster, "redis.mode", string(c.Redis.Mode)+
-		" is not built yet: use standalone, embedded or none")
 	n.addIf(c.Database.Driver == DriverMySQL, "database.driver", "mysql comes later: use postgres or sqlite")
 	n.addIf(c.Check.Listen != "", "check.listen", "check mode is not built yet: leave it empty")
 	n.refuseLimits()

@@ -31,8 +31,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", lines, got, want)
 		}
 	}
-	f("redis: {mode: sentinel, master_name: m}", "redis.mode")
-	f("redis: {mode: cluster}", "redis.mode")
+	f("redis: {mode: sentinel, master_name: m}")
+	f("redis: {mode: cluster}")
 	f("redis: {mode: none}")
 	f("redis: {mode: embedded}")
 	f("redis: {tls: {enabled: true}}")

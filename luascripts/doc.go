@@ -58,6 +58,14 @@
 // stale, without reading or writing anything, if the server holds another epoch or is another server (restarted, failed over,
 // restored). INFO inside a script costs about 3.5 µs a batch. The embedded miniredis has no run id; it dies with the process.
 //
+// # Nodes
+//
+// A partition is on one node: the only server, the master that the sentinels name, or the master of its slot in a cluster. Connections,
+// calls in flight and the breaker are per node, so that one in trouble keeps nobody from the others. Calls are routed here: the cluster's
+// slots are learned from any node that answers, MOVED and ASK are followed, and each retry that go-redis could do is off. A failover, a
+// slot that moves and a restart all look the same from here: another run id, so stale until a new epoch. The meta key has no partition;
+// it is on the node of its own slot.
+//
 // # Coalescing
 //
 // Per partition one reserve call and one close call is in flight; what arrives meanwhile is the next batch (at most 128). An idle
