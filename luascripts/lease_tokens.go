@@ -56,7 +56,7 @@ func (c *Client) leaseBatch(ctx context.Context, p int, cmd *command, asks []*st
 		cmd.int(between(0, a.Spent))
 		cmd.int(between(0, a.Want))
 	}
-	reply, err := c.call(ctx, &c.scripts.leaseTokens, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.leaseTokens, cmd)
 	if fields, _ := reply.([]any); err == nil && len(fields) == 3*len(asks) {
 		for i, a := range asks {
 			a.Err = fillTokens(a, fields[3*i:])
