@@ -24,8 +24,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descBuild            = desc("build_info", "1; the labels tell what runs.", "version", "go_version")
 	descReplicas         = desc("live_replicas", "Replicas heard of within replica_timeout, as of the last heartbeat.")
-	descBreaker          = desc("breaker_state", "Redis breaker: 1 for the present state.", "state")
-	descOpened           = desc("breaker_opened_total", "Times that the Redis breaker opened.")
+	descBreaker          = desc("breaker_state", "Redis nodes whose breaker is in that state.", "state")
+	descOpened           = desc("breaker_opened_total", "Times that the breaker of a Redis node opened.")
 	descWaiting          = desc("queue_waiting", "Ops that wait for a transaction, by class.", "class")
 	descInFlight         = desc("queue_in_flight", "Ops in transactions now.")
 	descRefused          = desc("queue_refused_total", "Ops turned away by a bound, by class.", "class")
@@ -47,6 +47,8 @@ var (
 	descLimitRefused     = desc("limit_refused_total", "Requests that a limit refused.", "limit")
 	descLimitKeys        = desc("limit_keys", "Keys that a limit keeps a bucket for.", "limit")
 	descLimitOverflow    = desc("limit_overflowed_total", "Requests of keys that shared one strict bucket, because the table was full.", "limit")
+	descLimitLeases      = desc("limit_leases", "Keys of a limit of scope fleet that lease their tokens from Redis.", "limit")
+	descLimitAsks        = desc("limit_asks_total", "Times that Redis was asked about tokens of a key: answered, or failed, and the key went on with its share.", "limit", "result")
 	descLaneHeld         = desc("lane_held", "Requests that hold a slot of a lane.", "lane")
 	descLaneWaiting      = desc("lane_waiting", "Requests that wait for a slot of a lane.", "lane")
 	descLaneRefused      = desc("lane_refused_total", "Requests that a lane refused.", "lane", "reason")
@@ -114,15 +116,17 @@ func (c appCollector) database(e emitter) {
 }
 
 func (c appCollector) redis(e emitter) {
-	b := c.a.redis.breaker.Stats()
+	nodes, opened := c.a.redis.breaker.Stats()
 	for _, state := range []string{"closed", "open", "probing"} {
 		now := 0.0
-		if b.State.String() == state {
-			now = 1
+		for _, b := range nodes {
+			if b.State.String() == state {
+				now++
+			}
 		}
 		e.gauge(descBreaker, now, state)
 	}
-	e.counter(descOpened, b.Opened)
+	e.counter(descOpened, opened)
 	s := c.a.redis.client.Stats()
 	e.counter(descScripts, uint64(s.Calls))
 	e.counter(descReserved, uint64(s.Reservations))
@@ -140,6 +144,9 @@ func (c appCollector) traffic(e emitter) {
 		e.counter(descLimitRefused, l.Refused, l.Limit)
 		e.counter(descLimitOverflow, l.Overflowed, l.Limit)
 		e.gauge(descLimitKeys, float64(l.Keys), l.Limit)
+		e.gauge(descLimitLeases, float64(l.Leases), l.Limit)
+		e.counter(descLimitAsks, l.Answered, l.Limit, "answered")
+		e.counter(descLimitAsks, l.Failed, l.Limit, "failed")
 	}
 	for _, l := range c.a.filters.Lanes.Stats() {
 		e.gauge(descLaneHeld, float64(l.Held), l.Lane)

@@ -100,6 +100,7 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 	run(a.resolver.Run)
 	run(a.shadow.Run)
 	run(a.audit.run)
+	run(a.filters.Limits.Run)
 }
 
 func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
@@ -193,20 +194,17 @@ func (a *app) refuseForeignRedis(ctx context.Context, meta ledger.Meta) error {
 	return err
 }
 
-// checkRedis is asked before partitions are opened in a Redis whose contents are new.
-func (a *app) checkRedis(ctx context.Context) error {
+// checkRedis is asked before partitions are opened on a Redis node whose contents are new.
+func (a *app) checkRedis(ctx context.Context, node string) error {
 	core := a.readyCore()
 	if core == nil {
 		return errors.New("the deployment is not known yet")
 	}
-	return a.redis.client.Check(ctx, core.meta.Deployment)
+	return a.redis.client.CheckNode(ctx, core.meta.Deployment, node)
 }
 
 // ping is the breaker's probe.
-func (r *redisSide) ping(ctx context.Context) error {
-	_, err := r.client.RunID(ctx)
-	return err
-}
+func (r *redisSide) ping(ctx context.Context, node string) error { return r.client.Ping(ctx, node) }
 
 func (a *app) breakerChanged(c fallback.BreakerChange) {
 	a.redis.wayBack.BreakerChanged(c)

@@ -71,7 +71,7 @@ type app struct {
 
 // redisSide is what only a gateway with Redis has.
 type redisSide struct {
-	breaker *fallback.Breaker
+	breaker *fallback.Breakers
 	client  *luascripts.Client
 	wayBack *fallback.WayBack
 	sweeper *fallback.Sweeper
@@ -141,6 +141,15 @@ func (e *epochsOf) Epoch(p int) (int64, string) { return e.wayBack.Epoch(p) }
 // Stale takes the client's hints.
 func (e *epochsOf) Stale(p int) { e.wayBack.Stale(p) }
 
+// nodeGuards gives the client a breaker for each node.
+type nodeGuards struct{ *fallback.Breakers }
+
+// Do implements luascripts.Guard; the client asks the node's own breaker.
+func (g nodeGuards) Do(call func() error) error { return g.Of("").Do(call) }
+
+// Of implements luascripts.NodeGuards.
+func (g nodeGuards) Of(node string) luascripts.Guard { return g.Breakers.Of(node) }
+
 func (a *app) wireRedis() error {
 	if a.cfg.Redis.Mode == config.RedisNone {
 		return nil
@@ -151,17 +160,17 @@ func (a *app) wireRedis() error {
 	}
 	r, epochs := &redisSide{}, &epochsOf{}
 	bc := breakerConfig(a.cfg)
-	bc.Ping, bc.OnChange, bc.Log = r.ping, a.breakerChanged, a.log
-	r.breaker = fallback.NewBreaker(bc)
-	if r.client, err = luascripts.Open(cfg, epochs, r.breaker, a.log); err != nil {
+	bc.OnChange, bc.Log = a.breakerChanged, a.log
+	r.breaker = fallback.NewBreakers(bc, r.ping)
+	if r.client, err = luascripts.Open(cfg, epochs, nodeGuards{r.breaker}, a.log); err != nil {
 		return err
 	}
-	usable := func() bool { return r.breaker.State() == fallback.BreakerClosed }
+	usable := func(p int) bool { return r.breaker.Closed(r.client.NodeOf(p)) }
 	r.served = ledger.NewServed(0)
 	r.wayBack = fallback.NewWayBack(a.store, r.client, a.deducter, fallback.WayBackConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, AnswersKeep: a.cfg.Answers.Keep.Std(), ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		Lookback: a.cfg.Breaker.Window.Std() + 5*time.Second, Usable: usable, Now: a.databaseNow, Check: a.checkRedis,
-		Dropped: func() int64 { s := r.client.Stats(); return s.ClosingsDropped }, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Log: a.log})
+		Dropped: r.client.Dropped, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Log: a.log})
 	epochs.wayBack = r.wayBack
 	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})
@@ -264,9 +273,14 @@ func (a *app) newCore(meta ledger.Meta) *core {
 func (a *app) wirePublic() error {
 	var err error
 	late := lateAdmission{a}
-	if a.filters, err = builtin.New(filterConfig(a.cfg, late.soldOut)); err != nil {
+	limited := filterConfig(a.cfg, late.soldOut)
+	if a.redis != nil {
+		limited.Limits.Lessor = a.redis.client
+	}
+	if a.filters, err = builtin.New(limited); err != nil {
 		return err
 	}
+	// Shadow takes nothing that real orders need: it leases no tokens.
 	shadowLimits, err := ratelimit.New(filterConfig(a.cfg, late.soldOut).Limits)
 	if err != nil {
 		return err

@@ -51,7 +51,8 @@ func redisConfig(c *config.Config) (luascripts.Config, error) {
 		return luascripts.Config{}, fmt.Errorf("redis.tls: %w", err)
 	}
 	out := luascripts.Config{
-		Mode: luascripts.ModeStandalone, Addresses: c.Redis.Addresses, Username: c.Redis.Username, Password: c.Redis.Password.Reveal(),
+		Mode: string(c.Redis.Mode), Addresses: c.Redis.Addresses, MasterName: c.Redis.MasterName, SentinelUsername: c.Redis.SentinelUsername,
+		SentinelPassword: c.Redis.SentinelPassword.Reveal(), Username: c.Redis.Username, Password: c.Redis.Password.Reveal(),
 		TLS: secure, PoolSize: c.Redis.PoolSize, Timeout: c.Redis.Timeout.Std(), Prefix: c.Redis.Prefix, Partitions: c.Redis.Partitions,
 		AllowEviction: c.Redis.AllowEviction, AnswersKeep: c.Answers.Keep.Std(), PinRunID: c.Redis.PinRunID, PendingMax: c.Redis.PendingMax,
 	}

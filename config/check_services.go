@@ -14,6 +14,10 @@ func (ch *checker) checkRedis() {
 		"redis.mode")
 	ch.failIf(r.Mode != RedisSentinel && r.MasterName != "", "redis.master_name", "must be empty unless redis.mode is sentinel",
 		quote(r.MasterName), "redis.mode")
+	ch.failIf(r.Mode != RedisSentinel && r.SentinelUsername != "", "redis.sentinel_username",
+		"must be empty unless redis.mode is sentinel", quote(r.SentinelUsername), "redis.mode")
+	ch.failIf(r.Mode != RedisSentinel && r.SentinelPassword != "", "redis.sentinel_password",
+		"must be empty unless redis.mode is sentinel", "", "redis.mode")
 	ch.failIf(r.Prefix != "" && !isName(r.Prefix), "redis.prefix", "must be of A-Z a-z 0-9 . _ -", quote(r.Prefix))
 	ch.failIf(r.Timeout >= ch.ForwardWithin, "redis.timeout", "must be below forward_within ("+ch.ForwardWithin.String()+")",
 		r.Timeout.String(), "forward_within")

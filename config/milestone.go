@@ -37,8 +37,8 @@ func Warnings(c *Config) Problems {
 func (n *notes) warnTraffic() {
 	for i, l := range n.Limits {
 		path := n.origin.element("limits", i, l.Name)
-		n.addIf(l.Scope == ScopeFleet, under(path, "scope"),
-			"fleet is an approximation in this version: each replica gets the rate divided by the live replicas")
+		n.addIf(l.Scope == ScopeFleet && n.Redis.Mode == RedisNone, under(path, "scope"),
+			"fleet without Redis: each replica gets the rate divided by the live replicas")
 		n.addIf(strings.Contains("+"+l.Key+"+", "+user+") && !n.anyUser(), under(path, "key"),
 			"no route has admit.user, so this limit never applies")
 	}
@@ -62,8 +62,6 @@ func (n *notes) anyUser() bool {
 // serve starts only if there is none.
 func Refusals(c *Config) Problems {
 	n := &notes{Config: c}
-	n.addIf(c.Redis.Mode == RedisSentinel || c.Redis.Mode == RedisCluster, "redis.mode", string(c.Redis.Mode)+
-		" is not built yet: use standalone, embedded or none")
 	n.addIf(c.Database.Driver == DriverMySQL, "database.driver", "mysql comes later: use postgres or sqlite")
 	n.addIf(c.Check.Listen != "", "check.listen", "check mode is not built yet: leave it empty")
 	n.refuseLimits()

@@ -31,8 +31,8 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", lines, got, want)
 		}
 	}
-	f("redis: {mode: sentinel, master_name: m}", "redis.mode")
-	f("redis: {mode: cluster}", "redis.mode")
+	f("redis: {mode: sentinel, master_name: m}")
+	f("redis: {mode: cluster}")
 	f("redis: {mode: none}")
 	f("redis: {mode: embedded}")
 	f("redis: {tls: {enabled: true}}")
@@ -63,7 +63,8 @@ func TestWarnings(t *testing.T) {
 	}
 	f("skus: [{match: a, consistency: eventual}, {match: b}]", "skus[a].consistency")
 	f("defaults: {consistency: eventual}\nskus: [{match: b}]", "defaults.consistency")
-	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
+	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]")
+	f("redis: {mode: none}\nlimits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
 	f("answers: {commit: behind}")
 	f("retention: {ledger: 500d}", "retention")
 	f("hotspot: {detect: {rate: 0}}")

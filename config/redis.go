@@ -14,12 +14,16 @@ const (
 
 // Redis turns away whoever cannot win; see docs/architecture.md. All gateways of a deployment use the same one.
 type Redis struct {
-	// Kind of Redis. embedded runs inside the process, for one gateway alone; none works on the database alone. sentinel and cluster are not built yet.
+	// Kind of Redis. embedded runs inside the process, for one gateway alone; none works on the database alone.
 	Mode RedisMode `yaml:"mode" default:"standalone" oneof:"standalone sentinel cluster embedded none"`
 	// host:port of the server, or of the sentinels or some cluster nodes. Unused with embedded and none.
 	Addresses []string `yaml:"addresses" default:"127.0.0.1:6379" range:"0..64"`
 	// Name of the primary that the sentinels watch. With sentinel only.
 	MasterName string `yaml:"master_name" range:"0..128"`
+	// ACL user of the sentinels themselves. Empty: the default user. With sentinel only.
+	SentinelUsername string `yaml:"sentinel_username" range:"0..256"`
+	// Password of that user. Empty: none is sent. With sentinel only.
+	SentinelPassword Secret `yaml:"sentinel_password" range:"0..4096"`
 	// ACL user. Empty: the default user.
 	Username string `yaml:"username" range:"0..256"`
 	// Password of the user. Empty: none is sent.

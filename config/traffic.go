@@ -30,7 +30,8 @@ type Limit struct {
 	Rate Rate `yaml:"rate" required:"true" range:"1/h..1000000000/s"`
 	// Tokens a bucket holds, so that many may pass at once. Below 1 none ever would.
 	Burst int `yaml:"burst" required:"true" range:"1..1000000000"`
-	// replica: each replica has its own bucket. fleet: all replicas share it.
+	// replica: each replica has its own bucket. fleet: all replicas share it, in small lots from Redis; without Redis each has the rate divided
+	// by the live replicas. A shared burst is at least a tenth of a second of the rate.
 	Scope Scope `yaml:"scope" default:"replica" oneof:"replica fleet"`
 }
 

@@ -52,12 +52,15 @@ type BreakerConfig struct {
 	// OnChange is told of every change of state, in order, from the goroutine of Run, without locks. It may take its time: changes
 	// that come meanwhile are told afterwards.
 	OnChange func(BreakerChange)
+	// Node names the node in log lines and changes; "" where there is only one.
+	Node string
 	// Log may be nil.
 	Log *zap.Logger
 }
 
 // BreakerChange is one change of state.
 type BreakerChange struct {
+	Node   string // BreakerConfig.Node
 	To     BreakerState
 	At     time.Time
 	Reason string // the error that opened it; "" when it closes
@@ -267,12 +270,12 @@ func (b *Breaker) probe(ctx context.Context) error {
 }
 
 func (b *Breaker) tell(to BreakerState) {
-	change := BreakerChange{To: to, At: time.Now()}
+	change := BreakerChange{Node: b.cfg.Node, To: to, At: time.Now()}
 	if to == BreakerOpen {
 		change.Reason = b.Stats().Reason
-		b.cfg.Log.Warn("redis breaker opened", zap.String("reason", change.Reason))
+		b.cfg.Log.Warn("redis breaker opened", zap.String("node", b.cfg.Node), zap.String("reason", change.Reason))
 	} else {
-		b.cfg.Log.Info("redis breaker closed")
+		b.cfg.Log.Info("redis breaker closed", zap.String("node", b.cfg.Node))
 	}
 	if b.cfg.OnChange == nil {
 		return

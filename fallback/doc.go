@@ -4,7 +4,7 @@
 // # The parts
 //
 //	Queue     where work waits for the group commit, on every path
-//	Breaker   keeps callers away from a Redis node that does not work
+//	Breaker   keeps callers away from a Redis node that does not work; Breakers has one for each node
 //	WayBack   knows the epochs; opens and loads Redis anew; tells it what was done without it
 //	Sweeper   ends open entries that their owners have left behind
 //
@@ -64,6 +64,9 @@
 //	the holder dies before it is done  its leases run out; another replica finds the partition lost, or its ids missing, and goes on
 //	Redis fails in the middle          as above: what was not opened is lost still, what was opened is loaded by requests
 //	Redis belongs to another           Check refuses it; nothing is written there; the gateway sells from the database
+//
+// In a cluster all of this is done node by node, and outages are noted per partition: a node that is dead or slow is passed by, and keeps
+// no partition of another from coming back. redis_ok speaks of all nodes.
 //
 // # Sweeping
 //

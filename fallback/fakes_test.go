@@ -353,7 +353,11 @@ func (c *fakeClient) stale(p int) (bool, error) {
 	return false, nil
 }
 
-func (c *fakeClient) RunID(context.Context) (string, error) {
+func (c *fakeClient) LookAgain() {}
+
+func (c *fakeClient) NodeOf(int) string { return "" }
+
+func (c *fakeClient) RunIDOf(context.Context, string) (string, error) {
 	if err := c.begin(); err != nil {
 		return "", err
 	}

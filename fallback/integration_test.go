@@ -73,14 +73,14 @@ func (f *fleet) gate(t *testing.T, name string) *gate {
 	g.client, err = luascripts.Open(luascripts.Config{Addresses: []string{f.redis.Addr}, Prefix: "t", Partitions: partitions,
 		PinRunID: true, Timeout: 500 * time.Millisecond}, e, g.breaker, nil)
 	must(t, err)
-	usable := func() bool { return g.breaker.State() == fallback.BreakerClosed }
+	usable := func(int) bool { return g.breaker.State() == fallback.BreakerClosed }
 	g.beat = ledger.NewHeartbeat(g.store, ledger.HeartbeatConfig{Gateway: name, Every: 200 * time.Millisecond,
 		RedisOK: func() bool { return g.back.RedisOK() },
 		Listen:  func(p stock.Pulse) { queue.SetReplicas(p.Live); g.back.Heard() }})
 	g.back = fallback.NewWayBack(g.store, g.client, g.deduct, fallback.WayBackConfig{Holder: name, Partitions: partitions,
 		Every: 200 * time.Millisecond, AnswersKeep: time.Hour, ReplicaTimeout: 3 * time.Second, LeaseTTL: 3 * time.Second, Usable: usable,
-		Now: g.beat.Now, Check: func(ctx context.Context) error { return g.client.Check(ctx, meta.Deployment) }, Served: g.served.All,
-		Dropped: func() int64 { return g.client.Stats().ClosingsDropped }})
+		Now: g.beat.Now, Check: func(ctx context.Context, _ string) error { return g.client.Check(ctx, meta.Deployment) }, Served: g.served.All,
+		Dropped: g.client.Dropped})
 	e.back = g.back
 	g.sweeper = fallback.NewSweeper(g.store, g.client, g.deduct, fallback.SweeperConfig{Holder: name, Partitions: partitions,
 		Every: 200 * time.Millisecond, Usable: usable})

@@ -36,8 +36,8 @@ type SweeperConfig struct {
 	Every time.Duration
 	// Batch is the most entries of one partition in one go. Defaults to 256.
 	Batch int
-	// Usable reports whether calls to Redis may be made. Needed.
-	Usable func() bool
+	// Usable reports whether calls to the Redis node of partition p may be made. Needed; must not block.
+	Usable func(p int) bool
 	// Log may be nil.
 	Log *zap.Logger
 }
@@ -89,7 +89,8 @@ func (s *Sweeper) Stats() SweeperStats {
 }
 
 func (s *Sweeper) pass(ctx context.Context) error {
-	if !s.cfg.Usable() {
+	usable := usableOf(s.cfg.Partitions, s.cfg.Usable)
+	if len(usable) == 0 {
 		return nil
 	}
 	held, err := s.leases.AcquireLeases(ctx, s.cfg.Holder, []string{sweeperLease}, 5*s.cfg.Every)
@@ -97,15 +98,28 @@ func (s *Sweeper) pass(ctx context.Context) error {
 		return err
 	}
 	var failed error
-	for p := range s.cfg.Partitions {
+	for _, p := range usable {
+		if ctx.Err() != nil {
+			break
+		}
+		if !s.cfg.Usable(p) {
+			continue // its node has failed meanwhile
+		}
 		if err := s.sweep(ctx, p); err != nil {
 			failed = fmt.Errorf("partition %d: %w", p, err) // the others are swept all the same
 		}
-		if !s.cfg.Usable() || ctx.Err() != nil {
-			break
-		}
 	}
 	return failed
+}
+
+// usableOf are the partitions whose nodes may be called.
+func usableOf(partitions int, usable func(p int) bool) (ps []int) {
+	for p := range partitions {
+		if usable(p) {
+			ps = append(ps, p)
+		}
+	}
+	return ps
 }
 
 // sweep ends what is due in one partition.

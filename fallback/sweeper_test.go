@@ -64,7 +64,7 @@ func TestSweepEndsEntriesByTheRowOfThisTry(t *testing.T) {
 func startSweeper(t *testing.T, db *fakeDB, redis *fakeRedis) *Sweeper {
 	t.Helper()
 	s := NewSweeper(db, &fakeClient{fakeRedis: redis, epochs: fixedEpochs{"one"}}, db, SweeperConfig{Holder: "a",
-		Partitions: testPartitions, Usable: func() bool { return true }})
+		Partitions: testPartitions, Usable: func(int) bool { return true }})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.Run(ctx) }()

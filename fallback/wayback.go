@@ -25,7 +25,11 @@ type EpochStore interface {
 
 // Cache is what the way back needs of Redis; luascripts.Client is one.
 type Cache interface {
-	RunID(ctx context.Context) (string, error)
+	// NodeOf names the node that a partition is on, as far as known; it does not block.
+	NodeOf(p int) string
+	// LookAgain hints that some may be elsewhere by now; it does not block.
+	LookAgain()
+	RunIDOf(ctx context.Context, node string) (string, error)
 	Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error)
 	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error
 	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
@@ -57,16 +61,16 @@ type WayBackConfig struct {
 	Lookback time.Duration
 	// Overlap covers transactions that were under way when rows or facts were read by their time. Defaults to 10 s.
 	Overlap time.Duration
-	// Usable reports whether calls to Redis may be made: the breaker is closed. Needed; must not block.
-	Usable func() bool
+	// Usable reports whether calls to the Redis node of partition p may be made: its breaker is closed. Needed; must not block.
+	Usable func(p int) bool
 	// Now is the database's clock, as far as known; zero: not yet, before the first heartbeat. Needed; must
 	// not block.
 	Now func() time.Time
-	// Check, if set, is asked before partitions are opened in a Redis whose contents are new, and once a day: does it belong to this
-	// deployment? It renews the mark that says so.
-	Check func(ctx context.Context) error
-	// Dropped, if set, counts closes that were given up: Redis has not heard of them.
-	Dropped func() int64
+	// Check, if set, is asked before partitions are opened on a Redis node whose contents are new, and once a day: does it belong to
+	// this deployment? It renews the mark that says so.
+	Check func(ctx context.Context, node string) error
+	// Dropped, if set, counts the closes of partition p that were given up: Redis has not heard of them. Must not block.
+	Dropped func(p int) int64
 	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
 	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
 	AloneSince func(time.Time) bool
@@ -81,8 +85,8 @@ const (
 	pageSKUs  = 256
 	pageRows  = 1000
 	pageFacts = 5000
-	// patrol is how many partitions are looked at in each pass although nothing hints at them.
-	patrol = 2
+	// patrolled is how many partitions are looked at in each pass although nothing hints at them.
+	patrolled = 2
 )
 
 func (c WayBackConfig) withDefaults() WayBackConfig {
@@ -124,15 +128,17 @@ type WayBack struct {
 	learning sync.Mutex
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
 	suspect, unloaded []atomic.Bool
-	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes had
-	// been dropped by the last pass, when that began, and when Check last found nothing wrong.
+	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes of
+	// each partition had been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
 	setBack  map[int]int64
-	dropped  int64
+	dropped  []int64
 	lastPass time.Time
 	checked  time.Time
-	// outage is when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard everything.
-	outage atomic.Pointer[time.Time]
+	// outage is, per partition, when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard
+	// everything. on is the node that the partition was on in the last pass.
+	outage []atomic.Pointer[time.Time]
+	on     []atomic.Pointer[string]
 
 	learn, back, ids *loop.Loop
 }
@@ -141,13 +147,13 @@ type WayBack struct {
 func NewWayBack(store EpochStore, cache Cache, worker loop.Worker, cfg WayBackConfig) *WayBack {
 	cfg = cfg.withDefaults()
 	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
-		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions)}
+		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions),
+		outage: make([]atomic.Pointer[time.Time], cfg.Partitions), on: make([]atomic.Pointer[string], cfg.Partitions), dropped: make([]int64, cfg.Partitions)}
 	none := noStates(cfg.Partitions)
 	w.states.Store(&none)
 	w.suspectAll()
-	now := time.Now()
-	w.outage.Store(&now)
-	w.lastPass = now
+	w.lastPass = time.Now()
+	w.Missed(w.lastPass)
 	w.learn = loop.New("epochs", cfg.Every, cfg.Log, w.learnPass)
 	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
 	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
@@ -185,31 +191,56 @@ func (w *WayBack) Stale(p int) {
 // Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for.
 func (w *WayBack) Heard() { w.learn.Poke() }
 
-// BreakerChanged takes the breaker's word. When it opens, an outage has begun; when it closes, the way back begins at once.
+// BreakerChanged takes the word of a node's breaker. When it opens, an outage of the node's partitions has begun; when it closes, the
+// way back begins at once.
 func (w *WayBack) BreakerChanged(c BreakerChange) {
 	if c.To == BreakerOpen {
-		w.Missed(c.At.Add(-w.cfg.Lookback))
+		for p := range w.on {
+			if w.isOn(p, c.Node) {
+				w.missed(p, c.At.Add(-w.cfg.Lookback))
+			}
+		}
 		return
 	}
 	w.suspectAll()
 	w.back.Poke()
 }
 
+// isOn reports whether a partition is on the node, or was when the last pass looked: the breaker speaks of what was a moment ago.
+func (w *WayBack) isOn(p int, node string) bool {
+	was := w.on[p].Load()
+	return was != nil && *was == node || w.cache.NodeOf(p) == node
+}
+
 // Missed says that from then on, by our clock, Redis may not have heard all that this replica did; e.g. a close was dropped.
 func (w *WayBack) Missed(since time.Time) {
+	for p := range w.outage {
+		w.missed(p, since)
+	}
+}
+
+func (w *WayBack) missed(p int, since time.Time) {
 	for {
-		was := w.outage.Load()
+		was := w.outage[p].Load()
 		if was != nil && !since.Before(*was) {
 			return
 		}
-		if w.outage.CompareAndSwap(was, &since) {
+		if w.outage[p].CompareAndSwap(was, &since) {
 			return
 		}
 	}
 }
 
-// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did without it: what the heartbeat says.
-func (w *WayBack) RedisOK() bool { return w.outage.Load() == nil && w.cfg.Usable() }
+// RedisOK reports whether this replica reaches Redis, in a cluster every node of it, and Redis has heard all that it did without it:
+// what the heartbeat says.
+func (w *WayBack) RedisOK() bool {
+	for p := range w.outage {
+		if w.outage[p].Load() != nil || !w.cfg.Usable(p) {
+			return false
+		}
+	}
+	return true
+}
 
 func (w *WayBack) suspectAll() {
 	for p := range w.suspect {

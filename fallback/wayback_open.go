@@ -12,69 +12,119 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// pass looks at Redis and mends what it finds. Nothing of it matters to readiness: what fails is done again in the next pass.
+// pass looks at Redis, node by node, and mends what it finds. Nothing of it matters to readiness: what fails is done again in the next
+// pass. A node in trouble keeps no other from coming back.
 func (w *WayBack) pass(ctx context.Context) error {
+	w.noteMoved()
 	w.noteDropped()
-	if w.cfg.Now().IsZero() || !w.cfg.Usable() { // the epochs loop learns meanwhile
+	usable := usableOf(w.cfg.Partitions, w.cfg.Usable)
+	if len(usable) < w.cfg.Partitions {
+		w.cache.LookAgain()
+	}
+	if w.cfg.Now().IsZero() || len(usable) == 0 { // the epochs loop learns meanwhile
 		return nil
 	}
 	states, err := w.Learn(ctx)
 	if err != nil {
 		return err
 	}
-	runID, err := w.cache.RunID(ctx)
-	if err != nil {
-		return err
+	failed := w.patrol(ctx, states)
+	var sound []int
+	nodes := w.byNode(usable)
+	for node, ps := range nodes {
+		if err := w.mend(ctx, node, ps, states); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		sound = append(sound, ps...)
 	}
-	lost, err := w.inspect(ctx, states, runID)
-	if err == nil && len(lost) > 0 {
-		err = w.reopen(ctx, lost, runID)
+	if err := w.catchUp(ctx, sound); err != nil {
+		return errors.Join(failed, err)
 	}
-	if err != nil {
-		return err
-	}
-	if err := w.catchUp(ctx); err != nil {
-		return err
-	}
-	return w.checkDaily(ctx)
+	return errors.Join(failed, w.checkDaily(ctx, nodes))
 }
 
-// checkDaily renews what says whose Redis this is, long before it would go by itself.
-func (w *WayBack) checkDaily(ctx context.Context) error {
-	if w.cfg.Check == nil || time.Since(w.checked) < 24*time.Hour {
-		return nil
+// byNode groups partitions.
+func (w *WayBack) byNode(ps []int) map[string][]int {
+	nodes := make(map[string][]int)
+	for _, p := range ps {
+		node := w.cache.NodeOf(p)
+		nodes[node] = append(nodes[node], p)
 	}
-	err := w.cfg.Check(ctx)
-	if err == nil {
-		w.checked = time.Now()
+	return nodes
+}
+
+// mend looks at the partitions of one node and opens those that are lost.
+func (w *WayBack) mend(ctx context.Context, node string, ps []int, states []stock.PartitionState) error {
+	runID, err := w.cache.RunIDOf(ctx, node)
+	if err != nil {
+		return err
+	}
+	lost, err := w.inspect(ctx, states, ps, runID)
+	if err == nil && len(lost) > 0 {
+		err = w.reopen(ctx, lost, node, runID)
 	}
 	return err
 }
 
-// noteDropped takes closes that were given up since the last pass for a short outage.
+// checkDaily renews what says whose Redis this is, long before it would go by itself.
+func (w *WayBack) checkDaily(ctx context.Context, nodes map[string][]int) (failed error) {
+	if w.cfg.Check == nil || time.Since(w.checked) < 24*time.Hour {
+		return nil
+	}
+	for node := range nodes {
+		failed = errors.Join(failed, w.cfg.Check(ctx, node))
+	}
+	if failed == nil {
+		w.checked = time.Now()
+	}
+	return failed
+}
+
+// noteMoved takes a partition that has come to another node for an outage of it: what was on its way may have gone to the old one.
+func (w *WayBack) noteMoved() {
+	for p := range w.on {
+		node := w.cache.NodeOf(p)
+		if was := w.on[p].Swap(&node); was != nil && *was != node {
+			w.suspect[p].Store(true)
+			w.missed(p, w.lastPass.Add(-w.cfg.Lookback))
+		}
+	}
+}
+
+// noteDropped takes closes that were given up since the last pass for a short outage of their partition.
 func (w *WayBack) noteDropped() {
 	last := w.lastPass
 	w.lastPass = time.Now()
 	if w.cfg.Dropped == nil {
 		return
 	}
-	if n := w.cfg.Dropped(); n != w.dropped {
-		w.dropped = n
-		w.Missed(last.Add(-w.cfg.Lookback))
+	for p := range w.dropped {
+		if n := w.cfg.Dropped(p); n != w.dropped[p] {
+			w.dropped[p] = n
+			w.missed(p, last.Add(-w.cfg.Lookback))
+		}
 	}
 }
 
-// inspect finds the partitions whose Redis side cannot be trusted: loaded on another server, with another epoch than the database's, or
-// with a ver that the database has lost. It looks into Redis only for those that a hint or the patrol names; a foreign run id needs no look.
-func (w *WayBack) inspect(ctx context.Context, states []stock.PartitionState, runID string) (lost []int, err error) {
-	for range min(patrol, len(states)) {
+// patrol names the next few partitions as suspect, and compares vers there.
+func (w *WayBack) patrol(ctx context.Context, states []stock.PartitionState) (failed error) {
+	for range min(patrolled, len(states)) {
 		w.next = (w.next + 1) % len(states)
 		w.suspect[w.next].Store(true)
-		if err := w.compareVers(ctx, states[w.next]); err != nil {
-			return nil, err
+		if w.cfg.Usable(w.next) {
+			failed = errors.Join(failed, w.compareVers(ctx, states[w.next]))
 		}
 	}
-	for p, s := range states {
+	return failed
+}
+
+// inspect finds those of a node's partitions whose Redis side cannot be trusted: loaded on another server, with another epoch than the
+// database's, or with a ver that the database has lost. It looks into Redis only for those that a hint or the patrol names; a foreign run
+// id needs no look.
+func (w *WayBack) inspect(ctx context.Context, states []stock.PartitionState, ps []int, runID string) (lost []int, err error) {
+	for _, p := range ps {
+		s := states[p]
 		// The flag goes before the look: a hint that comes meanwhile stands.
 		if !w.suspect[p].Swap(false) && s.Epoch > 0 && s.RunID == runID {
 			continue
@@ -156,10 +206,10 @@ func (w *WayBack) look(ctx context.Context, s stock.PartitionState, runID string
 
 // reopen begins new epochs for the lost partitions whose leases this replica gets, and loads what sells. Another replica that is
 // there first keeps its leases until it is done, and then nothing is lost any more.
-func (w *WayBack) reopen(ctx context.Context, lost []int, runID string) error {
+func (w *WayBack) reopen(ctx context.Context, lost []int, node, runID string) error {
 	w.hint(lost) // whatever comes of this pass, the next one looks again
 	if w.cfg.Check != nil {
-		if err := w.cfg.Check(ctx); err != nil {
+		if err := w.cfg.Check(ctx, node); err != nil {
 			return fmt.Errorf("redis is not taken: %w", err)
 		}
 	}

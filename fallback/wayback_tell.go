@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,39 +13,65 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// catchUp tells Redis what happened since this replica's outage began: it may have admitted, refused and released without Redis.
-// The rows and facts of all replicas since then are a superset of its own, and telling twice does no harm. Only then does the
-// replica say redis_ok.
-func (w *WayBack) catchUp(ctx context.Context) error {
-	began := w.outage.Load()
-	if began == nil {
+// audience are the partitions that are to hear something. One that cannot be told drops out, so that no node keeps the others from
+// hearing.
+type audience struct {
+	ps     map[int]bool
+	failed error
+}
+
+func newAudience(n int) *audience { return &audience{ps: make(map[int]bool, n)} }
+
+func (a *audience) drop(p int, err error) {
+	delete(a.ps, p)
+	a.failed = err
+}
+
+// catchUp tells the partitions what happened since this replica's outage began: it may have admitted, refused and released without
+// Redis. The rows and facts of all replicas since then are a superset of its own, and telling twice does no harm. Only then is the
+// outage over, and when none is left the replica says redis_ok.
+func (w *WayBack) catchUp(ctx context.Context, ps []int) error {
+	began := make(map[int]*time.Time)
+	to := newAudience(len(ps))
+	oldest := time.Now()
+	for _, p := range ps {
+		if at := w.outage[p].Load(); at != nil {
+			began[p], to.ps[p] = at, true
+			if at.Before(oldest) {
+				oldest = *at
+			}
+		}
+	}
+	if len(began) == 0 {
 		return nil
 	}
-	since := w.cfg.Now().Add(-time.Since(*began) - w.cfg.Overlap)
-	rows, err := w.tellRows(ctx, since, nil, true)
+	since := w.cfg.Now().Add(-time.Since(oldest) - w.cfg.Overlap)
+	rows, err := w.tellRows(ctx, since, to, true)
 	if err != nil {
 		return err
 	}
 	facts := 0
 	err = w.eachChanged(ctx, since, func(page []stock.Fact) error {
 		facts += len(page)
-		return w.tell(ctx, nil, page, nil)
+		w.tell(ctx, nil, page, to)
+		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if w.outage.CompareAndSwap(began, nil) { // a new outage in between starts over
-		w.cfg.Log.Info("redis has heard what was done without it", zap.Int("rows", rows), zap.Int("facts", facts),
-			zap.Time("looked back to", *began))
+	for p := range to.ps {
+		w.outage[p].CompareAndSwap(began[p], nil) // a new outage in between starts over
 	}
-	return nil
+	w.cfg.Log.Info("redis has heard what was done without it", zap.Int("partitions", len(to.ps)), zap.Int("rows", rows),
+		zap.Int("facts", facts), zap.Time("looked back to", oldest), zap.Error(to.failed))
+	return to.failed
 }
 
-// tellRows sends the closings of all rows touched since then to the partitions in only (nil: all): won ids, and with lost also the
-// others. Rows without a SKU of such a partition are left out.
-func (w *WayBack) tellRows(ctx context.Context, since time.Time, only map[int]bool, lost bool) (n int, err error) {
+// tellRows sends the closings of all rows touched since then to those who listen: won ids, and with lost also the others. Rows without
+// a SKU of such a partition are left out.
+func (w *WayBack) tellRows(ctx context.Context, since time.Time, to *audience, lost bool) (n int, err error) {
 	var cursor stock.Cursor
-	for {
+	for len(to.ps) > 0 {
 		rows, next, err := w.store.Recent(ctx, since, cursor, pageRows)
 		if err != nil {
 			return n, err
@@ -54,17 +81,16 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, only map[int]bo
 			if !lost && !r.Won() {
 				continue
 			}
-			w.rowClosings(closings, only, r)
+			w.rowClosings(closings, to.ps, r)
 		}
-		if err := w.tell(ctx, closings, nil, only); err != nil {
-			return n, err
-		}
+		w.tell(ctx, closings, nil, to)
 		n += len(rows)
 		if len(rows) < pageRows {
-			return n, nil
+			break
 		}
 		cursor = next
 	}
+	return n, nil
 }
 
 func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]bool, r stock.RecentRow) {
@@ -75,7 +101,7 @@ func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]boo
 	var done []int
 	for _, sku := range r.SKUs {
 		p := stock.Partition(sku, w.cfg.Partitions)
-		if slices.Contains(done, p) || (only != nil && !only[p]) {
+		if slices.Contains(done, p) || !only[p] {
 			continue
 		}
 		done = append(done, p)
@@ -86,9 +112,8 @@ func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]boo
 // errStale: Redis does not know the epoch that this replica does.
 var errStale = errors.New("partition is stale")
 
-// tell sends closings and facts to their partitions, one call each. A stale partition is an error, or, where only is given, left out
-// of it from now on.
-func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, facts []stock.Fact, only map[int]bool) error {
+// tell sends closings and facts to those of their partitions that listen, one call each.
+func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, facts []stock.Fact, to *audience) {
 	of := factsByPartition(facts, w.cfg.Partitions)
 	for p := range closings {
 		if _, ok := of[p]; !ok {
@@ -96,16 +121,13 @@ func (w *WayBack) tell(ctx context.Context, closings map[int][]stock.Closing, fa
 		}
 	}
 	for p, f := range of {
-		err := w.tellOne(ctx, p, closings[p], f)
-		if only != nil && errors.Is(err, errStale) {
-			delete(only, p)
+		if !to.ps[p] {
 			continue
 		}
-		if err != nil {
-			return err
+		if err := w.tellOne(ctx, p, closings[p], f); err != nil {
+			to.drop(p, err)
 		}
 	}
-	return nil
 }
 
 func (w *WayBack) tellOne(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) error {
@@ -158,7 +180,7 @@ const idsLease = "ids"
 // ids called loaded.
 func (w *WayBack) loadIDs(ctx context.Context) error {
 	targets := w.idTargets()
-	if len(targets) == 0 || !w.cfg.Usable() || w.cfg.Now().IsZero() {
+	if len(targets) == 0 || w.cfg.Now().IsZero() {
 		return nil
 	}
 	leases, err := w.store.AcquireLeases(ctx, w.cfg.Holder, []string{idsLease}, w.cfg.LeaseTTL)
@@ -166,23 +188,27 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 		return err
 	}
 	defer w.release(ctx, leases)
-	only := make(map[int]bool, len(targets))
+	to := newAudience(len(targets))
 	for p := range targets {
-		only[p] = true
+		to.ps[p] = true
 	}
 	began := w.cfg.Now()
 	local := time.Now()
-	rows, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.AnswersKeep), only)
+	rows, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.AnswersKeep), to)
 	if err != nil {
 		return err
 	}
 	if err := w.awaitOthers(ctx, leases, local); err != nil {
 		return err
 	}
-	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), only); err != nil {
+	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), to); err != nil {
 		return err
 	}
-	return w.setIDsLoaded(ctx, targets, only, rows)
+	err = w.setIDsLoaded(ctx, targets, to.ps, rows)
+	if errors.Is(to.failed, errStale) {
+		return err // it waits for its own epoch
+	}
+	return cmp.Or(err, to.failed)
 }
 
 // setIDsLoaded says so of the targets that were told all rows; another epoch may have begun in any of them meanwhile.
@@ -199,22 +225,22 @@ func (w *WayBack) setIDsLoaded(ctx context.Context, targets map[int]int64, told 
 	return failed
 }
 
-// idTargets are the partitions that lack ids, with their epochs.
+// idTargets are the partitions that lack ids and can be told, with their epochs.
 func (w *WayBack) idTargets() map[int]int64 {
 	targets := make(map[int]int64)
 	for p := range w.unloaded {
-		if epoch, _ := w.Epoch(p); epoch > 0 && w.unloaded[p].Load() {
+		if epoch, _ := w.Epoch(p); epoch > 0 && w.unloaded[p].Load() && w.cfg.Usable(p) {
 			targets[p] = epoch
 		}
 	}
 	return targets
 }
 
-func (w *WayBack) tellIDs(ctx context.Context, leases []stock.Lease, since time.Time, only map[int]bool) (int, error) {
+func (w *WayBack) tellIDs(ctx context.Context, leases []stock.Lease, since time.Time, to *audience) (int, error) {
 	if err := w.renew(ctx, leases); err != nil {
 		return 0, err
 	}
-	return w.tellRows(ctx, since, only, false)
+	return w.tellRows(ctx, since, to, false)
 }
 
 // awaitOthers waits until every live replica has learned the epochs that stood at began: for replica_timeout, or until a heartbeat shows

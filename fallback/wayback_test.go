@@ -25,7 +25,7 @@ type replica struct {
 func newReplica(name string, db *fakeDB, redis *fakeRedis, change func(*WayBackConfig)) *replica {
 	r := &replica{client: &fakeClient{fakeRedis: redis}}
 	r.usable.Store(true)
-	cfg := WayBackConfig{Holder: name, Partitions: testPartitions, AnswersKeep: 24 * time.Hour, Usable: r.usable.Load, Now: time.Now}
+	cfg := WayBackConfig{Holder: name, Partitions: testPartitions, AnswersKeep: 24 * time.Hour, Usable: func(int) bool { return r.usable.Load() }, Now: time.Now}
 	if change != nil {
 		change(&cfg)
 	}
@@ -193,7 +193,7 @@ func TestTheOwnersMarkIsRenewedDaily(t *testing.T) {
 		var checks atomic.Int64
 		r := newReplica("a", db, redis, func(c *WayBackConfig) {
 			c.Every = time.Minute
-			c.Check = func(context.Context) error { checks.Add(1); return nil }
+			c.Check = func(context.Context, string) error { checks.Add(1); return nil }
 		})
 		r.start(t)
 		time.Sleep(time.Hour)
@@ -257,7 +257,7 @@ func TestALateHolderLooksAgainUnderTheLease(t *testing.T) {
 		a, b := newReplica("a", db, redis, nil), newReplica("b", db, redis, nil)
 		a.start(t)
 		eventually(t, time.Second, "redis_ok", a.RedisOK)
-		if err := b.reopen(t.Context(), []int{0, 1, 2}, "one"); err != nil { // b saw them lost before a came
+		if err := b.reopen(t.Context(), []int{0, 1, 2}, "", "one"); err != nil { // b saw them lost before a came
 			t.Fatal(err)
 		}
 		wantEpoch(t, a, redis, db, 1)
@@ -350,7 +350,7 @@ func TestAForeignRedisIsNotTouched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
 		foreign := errors.New("belongs to another deployment")
-		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Check = func(context.Context) error { return foreign } })
+		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Check = func(context.Context, string) error { return foreign } })
 		r.start(t)
 		time.Sleep(10 * time.Second)
 		if len(redis.parts) > 0 || r.RedisOK() || db.raised[0] > 0 {
@@ -446,7 +446,7 @@ func TestDroppedClosesAreAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
 		var dropped atomic.Int64
-		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Dropped = dropped.Load })
+		r := newReplica("a", db, redis, func(c *WayBackConfig) { c.Dropped = func(int) int64 { return dropped.Load() } })
 		r.start(t)
 		eventually(t, time.Second, "redis_ok", r.RedisOK)
 		held := stock.RecentRow{ID: stock.ID{1}, Try: 7, State: stock.StateHeld, SKUs: []string{"sku-1"}}

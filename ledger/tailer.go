@@ -40,8 +40,8 @@ type TailerConfig struct {
 	AckedMax int
 	// Served are the SKUs that are watched closely for changes by others, the others being looked at by turns; nil: none is.
 	Served *Served
-	// Usable reports whether calls to Redis may be made. Needed; must not block.
-	Usable func() bool
+	// Usable reports whether calls to the Redis node of partition p may be made. Needed; must not block.
+	Usable func(p int) bool
 	// Now is the database's clock, as far as known; zero: not yet. Needed; must not block.
 	Now func() time.Time
 	// Log may be nil.
@@ -129,7 +129,7 @@ func (t *Tailer) Loops() []*loop.Loop { return []*loop.Loop{t.tail, t.drift} }
 // whomever, heals too.
 func (t *Tailer) pass(ctx context.Context) error {
 	now := t.cfg.Now()
-	if !t.cfg.Usable() || now.IsZero() {
+	if now.IsZero() || !t.usable() {
 		return nil
 	}
 	if t.since.IsZero() {
@@ -147,6 +147,16 @@ func (t *Tailer) pass(ctx context.Context) error {
 		}
 	}
 	return errors.Join(failed, t.fullPage(ctx))
+}
+
+// usable reports whether any partition can be told.
+func (t *Tailer) usable() bool {
+	for p := range t.cfg.Partitions {
+		if t.cfg.Usable(p) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Tailer) fullPage(ctx context.Context) error {
@@ -193,6 +203,10 @@ func (t *Tailer) send(ctx context.Context, facts []stock.Fact) error {
 	}
 	var failed error
 	for p, page := range of {
+		if !t.cfg.Usable(p) {
+			t.owe(page) // its node is in trouble; the others are told
+			continue
+		}
 		stale, err := t.sink.CloseNow(ctx, p, nil, page)
 		if err == nil && stale {
 			err = fmt.Errorf("partition %d is stale", p)
@@ -305,7 +319,7 @@ func (t *Tailer) sync(ctx context.Context, skus []string) error {
 		}
 		facts = append(facts, ops[i].Result.Facts...)
 	}
-	if !t.cfg.Usable() {
+	if !t.usable() {
 		return failed
 	}
 	if err := t.send(ctx, facts); err != nil {

@@ -212,7 +212,7 @@ func runLoop(t *testing.T, run func(context.Context)) {
 }
 
 func newTailer(db *loopDB, e *ears, change func(*TailerConfig)) *Tailer {
-	cfg := TailerConfig{Partitions: 8, Usable: func() bool { return true }, Now: time.Now}
+	cfg := TailerConfig{Partitions: 8, Usable: func(int) bool { return true }, Now: time.Now}
 	if change != nil {
 		change(&cfg)
 	}

@@ -76,11 +76,12 @@ func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) 
 		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute))
 		v.pending = append(v.pending, it)
 	}
-	r.slots <- struct{}{}
+	n := r.servers.of(v.p)
+	n.slots <- struct{}{}
 	v.take()
 	r.sent = append(r.sent[:0], v.batch...)
-	v.send()
-	r.release()
+	v.send(n)
+	n.release()
 	for _, it := range r.sent {
 		<-it.done
 		if it.err != nil {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/stock"
@@ -26,6 +26,14 @@ type Guard interface {
 	Do(call func() error) error
 }
 
+// NodeGuards is a Guard with one breaker per node of a cluster. A Guard that is one is asked for each node when it appears, by its
+// host:port, and for the name "", which stands for a master that is not known; Do is not called then. Forget says that a node is gone.
+type NodeGuards interface {
+	Guard
+	Of(node string) Guard
+	Forget(node string)
+}
+
 // Client speaks to the Redis of one deployment. It is safe for concurrent use. Make one with Open, end it with Shutdown.
 type Client struct {
 	cfg     Config
@@ -33,21 +41,20 @@ type Client struct {
 	epochs  Epochs
 	stale   func(p int)
 	guard   Guard
-	rdb     *redis.Client
+	servers servers
 	inside  *embedded // nil unless embedded
 	madeUp  string    // run id of the embedded Redis
 	scripts scripts
 	keys    []partitionKeys
 	reserve []reserver
 	closing []closer
-	// slots bounds the calls in flight to one below the pool's size: no call of ours ever waits in the pool, where waiting cannot
-	// be told from a node in trouble, and RunID always finds a connection.
-	slots chan struct{}
 	// bulk bounds how many of them carry nothing but very many facts, as after an import: see floods.
 	bulk     chan struct{}
 	commands sync.Pool // *command
 	items    itemPool
 	stats    counters
+	// ours: whose Redis this is has been seen.
+	ours atomic.Bool
 
 	mu      sync.RWMutex // guards closed, and running.Add against Shutdown
 	closed  bool
@@ -70,8 +77,7 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 	}
 	c := &Client{cfg: cfg, log: log, epochs: epochs, stale: func(int) {}, guard: guard, scripts: newScripts(),
 		keys: make([]partitionKeys, cfg.Partitions), reserve: make([]reserver, cfg.Partitions),
-		closing: make([]closer, cfg.Partitions), slots: make(chan struct{}, cfg.PoolSize-1),
-		bulk: make(chan struct{}, bulkCalls), ending: make(chan struct{})}
+		closing: make([]closer, cfg.Partitions), bulk: make(chan struct{}, bulkCalls), ending: make(chan struct{})}
 	if h, ok := epochs.(interface{ Stale(p int) }); ok {
 		c.stale = h.Stale
 	}
@@ -79,14 +85,22 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 	for p := range c.keys {
 		c.keys[p] = newPartitionKeys(cfg.Prefix, p)
 		c.reserve[p] = reserver{c: c, p: p}
-		c.closing[p] = closer{c: c, p: p}
+		c.closing[p].c, c.closing[p].p = c, p
 	}
 	return c, c.start()
 }
 
 func (c *Client) start() error {
-	if c.cfg.Mode != ModeEmbedded {
-		c.rdb = connect(c.cfg, c.cfg.Addresses[0])
+	switch c.cfg.Mode {
+	case ModeStandalone:
+		c.servers = &single{node: c.newNode("", connect(c.cfg, c.cfg.Addresses[0], nil))}
+		return nil
+	case ModeSentinel:
+		s := newSentinels(c.cfg)
+		c.servers = &single{node: c.newNode("", connect(c.cfg, c.cfg.MasterName, s.dial)), sentinels: s}
+		return nil
+	case ModeCluster:
+		c.servers = newCluster(c)
 		return nil
 	}
 	inside, err := startEmbedded()
@@ -94,7 +108,7 @@ func (c *Client) start() error {
 		return err
 	}
 	c.inside, c.madeUp = inside, "embedded-"+uuid.NewString()
-	c.rdb = connect(c.cfg, inside.server.Addr())
+	c.servers = &single{node: c.newNode("", connect(c.cfg, inside.server.Addr(), nil))}
 	return nil
 }
 
@@ -116,10 +130,10 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	var err error
 	select {
 	case <-done:
-		err = c.rdb.Close()
+		err = c.servers.close()
 	case <-ctx.Done():
 		err = ctx.Err()
-		_ = c.rdb.Close() // every call in flight and to come fails now, so the runners end
+		_ = c.servers.close() // every call in flight and to come fails now, so the runners end
 		<-done
 	}
 	if c.inside != nil {
@@ -151,36 +165,26 @@ func (c *Client) known(p int) (epoch int64, runID string, ok bool) {
 	return epoch, runID, epoch > 0
 }
 
-// call runs one call of a script under a slot, the guard and the time-out. The error is classified.
-func (c *Client) call(ctx context.Context, s *script, cmd *command) (any, error) {
-	if err := c.acquire(ctx); err != nil {
+// call runs one call of a script of partition p under a slot of its node, the guard and the time-out. The error is classified.
+func (c *Client) call(ctx context.Context, p int, s *script, cmd *command) (any, error) {
+	n := c.servers.of(p)
+	if err := n.acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer c.release()
-	return c.guarded(ctx, s, cmd)
+	defer n.release()
+	return c.guarded(ctx, n, s, cmd)
 }
 
-func (c *Client) acquire(ctx context.Context) error {
-	select {
-	case c.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return gone(stock.ErrNotExecuted, ctx.Err())
-	}
-}
-
-func (c *Client) release() { <-c.slots }
-
-// guarded is call for who has a slot already.
-func (c *Client) guarded(ctx context.Context, s *script, cmd *command) (any, error) {
-	return c.throughGuard(ctx, func(limited context.Context) (any, error) {
+// guarded is call for who has a slot of n already.
+func (c *Client) guarded(ctx context.Context, n *node, s *script, cmd *command) (any, error) {
+	return c.throughGuard(ctx, n, func(limited context.Context) (any, error) {
 		c.stats.calls.Add(1)
-		return c.evaluate(limited, s, cmd)
+		return c.evaluate(limited, n, s, cmd)
 	})
 }
 
-// throughGuard runs do within the time-out, if the guard lets it.
-func (c *Client) throughGuard(ctx context.Context, do func(context.Context) (any, error)) (reply any, err error) {
+// throughGuard runs do within the time-out, if the node's guard lets it.
+func (c *Client) throughGuard(ctx context.Context, n *node, do func(context.Context) (any, error)) (reply any, err error) {
 	ran := false
 	call := func() error {
 		ran = true
@@ -190,13 +194,16 @@ func (c *Client) throughGuard(ctx context.Context, do func(context.Context) (any
 		if err != nil && ctx.Err() != nil {
 			err = gone(classOf(err), err) // the caller's own end must not count against the node
 		}
+		if err != nil && Failure(err) {
+			c.servers.trouble()
+		}
 		return err
 	}
-	if c.guard == nil {
+	if n.guard == nil {
 		err = call()
 		return reply, err
 	}
-	if refused := c.guard.Do(call); !ran {
+	if refused := n.guard.Do(call); !ran {
 		if refused == nil {
 			refused = errors.New("the guard did not run the call")
 		}

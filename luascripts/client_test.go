@@ -219,7 +219,7 @@ func TestCheckRefusesWhatCannotBeUsed(t *testing.T) {
 
 func TestConfigNamesEveryProblem(t *testing.T) {
 	t.Parallel()
-	_, err := Open(Config{Mode: "cluster", PoolSize: 1, Partitions: -1, BatchMax: 129, PendingMax: -1, Timeout: -1, AnswersKeep: -1, Prefix: "a{b"},
+	_, err := Open(Config{Mode: "sentry", PoolSize: 1, Partitions: -1, BatchMax: 129, PendingMax: -1, Timeout: -1, AnswersKeep: -1, Prefix: "a{b"},
 		&fakeEpochs{}, nil, nil)
 	for _, key := range []string{"redis.mode", "redis.pool_size", "redis.partitions", "redis.batch_max", "redis.pending_max",
 		"redis.timeout", "answers.keep", "redis.prefix"} {

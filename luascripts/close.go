@@ -57,7 +57,7 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 		return ahead, nil
 	}
 	c.encodeClose(cmd, p, epoch, runID, closings, facts, takes)
-	reply, err := c.call(ctx, &c.scripts.close, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.close, cmd)
 	if err != nil {
 		return false, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -41,6 +42,8 @@ type closer struct {
 	users   []take                // FIFO
 	running bool
 
+	dropped atomic.Int64 // closings given up, since Open
+
 	// Of the running goroutine alone.
 	closings []stock.Closing
 	facts    []stock.Fact
@@ -65,17 +68,25 @@ func (c *Client) dropClose(closings, facts int, cause error) {
 	c.log.Warn("a close was dropped", zap.Int("closings", closings), zap.Int("facts", facts), zap.Error(cause))
 }
 
+// Dropped counts the closings of partition p that Close has given up: Redis has not heard of them. It does not block.
+func (c *Client) Dropped(p int) int64 { return c.closing[p].dropped.Load() }
+
+func (v *closer) drop(closings int) {
+	v.dropped.Add(int64(closings))
+	v.c.stats.closingsDropped.Add(int64(closings))
+}
+
 func (v *closer) add(closings []stock.Closing, facts []stock.Fact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.running && !v.launch() {
-		v.c.stats.closingsDropped.Add(int64(len(closings)))
+		v.drop(len(closings))
 		v.c.stats.factsDropped.Add(int64(len(facts)))
 		return
 	}
 	room := max(0, v.c.cfg.PendingMax-len(v.pending))
 	if room < len(closings) {
-		v.c.stats.closingsDropped.Add(int64(len(closings) - room))
+		v.drop(len(closings) - room)
 		closings = closings[:room]
 	}
 	v.pending = append(v.pending, closings...)
@@ -176,6 +187,7 @@ func (v *closer) deliver() {
 			return
 		}
 		if attempt == closeAttempts || !v.pause(delay) {
+			v.dropped.Add(int64(len(v.closings)))
 			v.c.dropClose(len(v.closings), len(v.facts), err)
 			v.c.stats.takesDropped.Add(int64(len(v.takes)))
 			return

@@ -12,6 +12,8 @@ import (
 // The kinds of Redis that a Client speaks to.
 const (
 	ModeStandalone = "standalone" // one server, or one address in front of it
+	ModeSentinel   = "sentinel"   // the master that sentinels name
+	ModeCluster    = "cluster"    // the masters of a Redis Cluster
 	ModeEmbedded   = "embedded"   // a miniredis in this process, for the demo; its contents end with the Client
 )
 
@@ -37,15 +39,20 @@ const (
 
 // Config is what a Client needs to know. The zero value of a field means its default.
 type Config struct {
-	// Mode is ModeStandalone or ModeEmbedded. Defaults to standalone.
+	// Mode is one of the kinds above. Defaults to standalone.
 	Mode string
-	// Addresses has the host:port of the server; standalone takes exactly one, embedded none.
+	// Addresses has the host:port of the server; standalone takes exactly one, embedded none. For sentinel they are those of sentinels,
+	// for cluster those of some nodes: the others are learned from them.
 	Addresses []string
+	// MasterName is what the sentinels call the master; sentinel only, and needed there.
+	MasterName string
+	// SentinelUsername and SentinelPassword authenticate connections to the sentinels; "" = none.
+	SentinelUsername, SentinelPassword string
 	// Username and Password authenticate every connection; "" = none.
 	Username, Password string
 	// TLS, if not nil, wraps every connection.
 	TLS *tls.Config
-	// PoolSize bounds the connections, 2 or more. One is kept for RunID, the breaker's probe. Defaults to 32.
+	// PoolSize bounds the connections to one node, 2 or more. One is kept for RunIDOf, the breaker's probe. Defaults to 32.
 	PoolSize int
 	// Timeout bounds dialling, waiting for a connection, and one call. Past it the answer is unknown. Defaults to 50 ms; the
 	// embedded Redis gets at least 1 s.
@@ -94,9 +101,16 @@ func (c Config) validate() error {
 		if len(c.Addresses) != 1 {
 			complain("redis.addresses has %d entries, mode standalone takes exactly 1", len(c.Addresses))
 		}
+	case ModeSentinel, ModeCluster:
+		if len(c.Addresses) == 0 {
+			complain("redis.addresses is empty, mode %s needs at least 1", c.Mode)
+		}
 	case ModeEmbedded:
 	default:
-		complain("redis.mode is %q, allowed are standalone and embedded", c.Mode)
+		complain("redis.mode is %q, allowed are standalone, sentinel, cluster and embedded", c.Mode)
+	}
+	if (c.Mode == ModeSentinel) != (c.MasterName != "") {
+		complain("redis.master_name is %q with redis.mode %s: sentinel needs it, no other mode takes it", c.MasterName, c.Mode)
 	}
 	between := func(name string, value, least, most int) {
 		if value < least || value > most {

@@ -175,7 +175,7 @@ func (r *rig) batchIn(p int, all ...asked) []stock.CacheReply {
 		v.batch = append(v.batch, it)
 	}
 	items := slices.Clone(v.batch)
-	v.send()
+	v.send(r.servers.of(p))
 	replies := make([]stock.CacheReply, len(items))
 	for i, it := range items {
 		<-it.done

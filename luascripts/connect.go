@@ -1,7 +1,9 @@
 package luascripts
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -10,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// connect makes the go-redis client. It does not dial.
+// connect makes the go-redis client of one server. It does not dial. dialer, if not nil, finds the server.
 //
 // Each setting is there because its default hurts: retries run a script twice; five dial attempts 100 ms apart make a refused
 // connection look slow; without ContextTimeoutEnabled a deadline is not kept; pools grow past PoolSize unless MaxActiveConns says
@@ -18,10 +20,15 @@ import (
 //
 // go-redis's own log is switched off, for the whole process: it writes a line to stderr for each failed dial, and all it would say
 // comes back as an error.
-func connect(cfg Config, address string) *redis.Client {
+func connect(cfg Config, address string, dialer dialer) *redis.Client {
 	logging.Disable()
-	return redis.NewClient(&redis.Options{
+	return redis.NewClient(connectOptions(cfg, address, dialer))
+}
+
+func connectOptions(cfg Config, address string, dialer dialer) *redis.Options {
+	return &redis.Options{
 		Addr:                     address,
+		Dialer:                   dialer,
 		Protocol:                 2,
 		Username:                 cfg.Username,
 		Password:                 cfg.Password,
@@ -40,8 +47,11 @@ func connect(cfg Config, address string) *redis.Client {
 		ReadBufferSize:           16 << 10,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
+	}
 }
+
+// dialer opens a connection; nil is go-redis's own, which goes to the address given.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // agingInterval is how often the embedded Redis lets its keys age: it has no clock of its own for that.
 const agingInterval = 10 * time.Second

@@ -18,6 +18,7 @@
 //	open_partition  begins an epoch, pinned to the run id of the server that executes it
 //	ids_loaded      notes that the ids are complete
 //	entries         lists open entries, overdue ones first
+//	lease_tokens    lots of the tokens of limits that all replicas share
 //	registers, meta, run_id   look
 //
 // Invariants, each of which a test checks against a plain Go model:
@@ -56,6 +57,14 @@
 // A partition's epoch is pinned to the run id of the server that was loaded. reserve, close and load carry both and are answered
 // stale, without reading or writing anything, if the server holds another epoch or is another server (restarted, failed over,
 // restored). INFO inside a script costs about 3.5 µs a batch. The embedded miniredis has no run id; it dies with the process.
+//
+// # Nodes
+//
+// A partition is on one node: the only server, the master that the sentinels name, or the master of its slot in a cluster. Connections,
+// calls in flight and the breaker are per node, so that one in trouble keeps nobody from the others. Calls are routed here: the cluster's
+// slots are learned from any node that answers, MOVED and ASK are followed, and each retry that go-redis could do is off. A failover, a
+// slot that moves and a restart all look the same from here: another run id, so stale until a new epoch. The meta key has no partition;
+// it is on the node of its own slot.
 //
 // # Coalescing
 //

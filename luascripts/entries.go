@@ -30,7 +30,7 @@ func (c *Client) OpenEntries(ctx context.Context, p, limit int) ([]stock.OpenEnt
 func (c *Client) OpenCount(ctx context.Context) (int64, error) {
 	var total int64
 	for p := range c.keys {
-		reply, err := c.ask(ctx, "HLEN", c.keys[p].open)
+		reply, err := c.ask(ctx, p, "HLEN", c.keys[p].open)
 		if err != nil {
 			return 0, err
 		}
@@ -54,7 +54,7 @@ func (c *Client) listEntries(ctx context.Context, p, limit int, all bool) ([]sto
 	cmd.int(int64(min(max(limit, 1), entriesMax)))
 	cmd.int(dueGrace.Milliseconds())
 	cmd.int(keyTTL.Milliseconds())
-	reply, err := c.call(ctx, &c.scripts.entries, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.entries, cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func proxied(t *testing.T, cfg Config, guard Guard) (*rig, *faults.Proxy) {
 	r := newRig(t, cfg, guard)
 	r.server = server
 	_ = r.raw.Close()
-	r.raw = connect(Config{Timeout: generous, PoolSize: 2}, server.Addr)
+	r.raw = connect(Config{Timeout: generous, PoolSize: 2}, server.Addr, nil)
 	return r, proxy
 }
 

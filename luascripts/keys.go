@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
+
+	"github.com/stockgate/stockgate/stock"
 )
 
 // All key names are made here; scripts only get them. The keys of partition p share the hash tag {<prefix>:<p>}, so that a script
@@ -17,6 +19,7 @@ import (
 //	{stockgate:7}:sku:<sku>     hash    epoch, base, rest, ver, paused
 //	{stockgate:7}:id:<id>       string  try|fingerprint
 //	{stockgate:7}:take:<name>   string  epoch,ver,qty: what a user has of a SKU in an activity; see appendTakeName
+//	{stockgate:7}:tokens:<name> string  missing,at: tokens of a limit that all replicas share; see tokenKey
 //	stockgate:meta              hash    deployment, partitions, prefix
 //
 // out does not stand beside base in the SKU's hash because a close knows the SKUs of an entry only once it has read the entry, and
@@ -27,15 +30,26 @@ import (
 type partitionKeys struct {
 	part, open, due, out any // string
 	sku, id, take        string
+	tokens               string
 }
 
 func newPartitionKeys(prefix string, p int) partitionKeys {
 	tag := "{" + prefix + ":" + strconv.Itoa(p) + "}:"
 	return partitionKeys{part: tag + "part", open: tag + "open", due: tag + "due", out: tag + "out", sku: tag + "sku:", id: tag + "id:",
-		take: tag + "take:"}
+		take: tag + "take:", tokens: tag + "tokens:"}
 }
 
 func metaKey(prefix string) string { return prefix + ":meta" }
+
+// tokenKey adds the key of a bucket: <limit>/<key, hex>. A limit's name has no stroke. The value that is counted by is not in it, so no
+// name is long and no address or user stands in Redis.
+func (c *command) tokenKey(k *partitionKeys, a *stock.TokenAsk) {
+	c.keys++
+	from := len(c.buf)
+	c.buf = append(append(append(c.buf, k.tokens...), a.Limit...), '/')
+	c.buf = hex.AppendEncode(c.buf, a.Key[:])
+	c.cut(from)
+}
 
 // takeNameMax is how many bytes of activity and user stand in the name of a take register as they are. Longer ones are hashed, so
 // that no name is longer than a SKU and 68 bytes.

@@ -57,7 +57,7 @@ func (c *Client) loadBatch(ctx context.Context, p int, cmd *command, facts []sto
 		cmd.text(facts[i].SKU)
 		cmd.fact(&facts[i])
 	}
-	reply, err := c.call(ctx, &c.scripts.load, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.load, cmd)
 	if err != nil {
 		return false, err
 	}

@@ -14,7 +14,7 @@ func (c *Client) Partition(ctx context.Context, p int) (epoch int64, pinned stri
 	if err := c.partition(p); err != nil {
 		return 0, "", false, err
 	}
-	reply, err := c.ask(ctx, "HMGET", c.keys[p].part, "epoch", "run_id", "ids")
+	reply, err := c.ask(ctx, p, "HMGET", c.keys[p].part, "epoch", "run_id", "ids")
 	if err != nil {
 		return 0, "", false, err
 	}
@@ -53,7 +53,7 @@ func (c *Client) OpenPartition(ctx context.Context, p int, epoch int64, runID st
 	cmd.text(runID)
 	cmd.bool(c.cfg.PinRunID)
 	cmd.int(keyTTL.Milliseconds())
-	reply, err := c.call(ctx, &c.scripts.openPartition, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.openPartition, cmd)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *Client) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
 	defer c.lend(cmd)
 	cmd.start(c.keys[p].part)
 	cmd.int(epoch)
-	reply, err := c.call(ctx, &c.scripts.idsLoaded, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.idsLoaded, cmd)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (c *Client) readRegisters(ctx context.Context, p int, cmd *command, all []s
 	for _, i := range of {
 		cmd.text(all[i].SKU)
 	}
-	reply, err := c.call(ctx, &c.scripts.registers, cmd)
+	reply, err := c.call(ctx, p, &c.scripts.registers, cmd)
 	if err != nil {
 		return err
 	}

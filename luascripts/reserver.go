@@ -69,12 +69,13 @@ func (v *reserver) run() {
 	defer v.c.running.Done()
 	for {
 		// The slot comes first: while all are taken the batch grows.
-		v.c.slots <- struct{}{}
+		n := v.c.servers.of(v.p)
+		n.slots <- struct{}{}
 		more := v.take()
 		if more {
-			v.send()
+			v.send(n)
 		}
-		v.c.release()
+		n.release()
 		if !more {
 			return
 		}
@@ -109,8 +110,8 @@ func (v *reserver) take() bool {
 	return v.running
 }
 
-// send makes one call for the batch and answers every item.
-func (v *reserver) send() {
+// send makes one call to n for the batch and answers every item.
+func (v *reserver) send(n *node) {
 	if len(v.batch) == 0 {
 		return
 	}
@@ -122,7 +123,7 @@ func (v *reserver) send() {
 	}
 	v.encode(epoch, runID)
 	v.c.stats.reservations.Add(int64(len(v.batch)))
-	reply, err := v.c.guarded(context.Background(), &v.c.scripts.reserve, &v.cmd)
+	reply, err := v.c.guarded(context.Background(), n, &v.c.scripts.reserve, &v.cmd)
 	if err != nil {
 		v.failAll(err)
 		return

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" // Redis names scripts by it
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -41,6 +42,9 @@ var metaSource string
 //go:embed run_id.lua
 var runIDSource string
 
+//go:embed lease_tokens.lua
+var leaseTokensSource string
+
 // script is one embedded file behind the shared prelude. There are as many scripts as files, ever: nothing of a request becomes part
 // of a text (C021).
 type script struct {
@@ -57,7 +61,7 @@ func newScript(name, source string) script {
 
 // scripts are all that a Client ever sends.
 type scripts struct {
-	reserve, close, load, openPartition, idsLoaded, entries, registers, meta, runID script
+	reserve, close, load, openPartition, idsLoaded, entries, registers, meta, runID, leaseTokens script
 }
 
 func newScripts() scripts {
@@ -71,6 +75,7 @@ func newScripts() scripts {
 		registers:     newScript("registers", registersSource),
 		meta:          newScript("meta", metaSource),
 		runID:         newScript("run_id", runIDSource),
+		leaseTokens:   newScript("lease_tokens", leaseTokensSource),
 	}
 }
 
@@ -179,23 +184,70 @@ type noRetry struct{ *redis.Cmd }
 // NoRetry is asked by go-redis.
 func (noRetry) NoRetry() bool { return true }
 
-// evaluate sends the call once by its hash. Only NOSCRIPT, with which nothing was executed, leads to sending the text, once (C013).
-// Errors are classified.
-func (c *Client) evaluate(ctx context.Context, s *script, cmd *command) (any, error) {
-	cmd.wrote = false
+// evaluate sends the call once by its hash. Only NOSCRIPT, with which nothing was executed, leads to sending the text, once (C013), and
+// only MOVED and ASK, likewise, to sending it to another node of the cluster. Errors are classified.
+func (c *Client) evaluate(ctx context.Context, n *node, s *script, cmd *command) (any, error) {
 	list := cmd.arguments("evalsha", s.sha)
-	reply, err := c.process(ctx, list)
-	if strings.HasPrefix(serverError(err), "NOSCRIPT") {
-		c.stats.scriptsSent.Add(1)
-		cmd.wrote = false
-		list[0], list[1] = "eval", s.source
-		reply, err = c.process(ctx, list)
+	at := place{node: n}
+	for hop := 0; ; {
+		reply, err := c.send(ctx, &at, list, &cmd.wrote)
+		switch text := serverError(err); {
+		case strings.HasPrefix(text, "NOSCRIPT") && list[0] == "evalsha":
+			c.stats.scriptsSent.Add(1)
+			list[0], list[1] = "eval", s.source
+		case hop < redirectsMax && c.follow(&at, text):
+			hop++
+		default:
+			return reply, at.classify(err, cmd.wrote, n)
+		}
 	}
-	return reply, classify(err, cmd.wrote)
 }
 
-func (c *Client) process(ctx context.Context, list []any) (any, error) {
+// place is where a call goes.
+type place struct {
+	*node
+	asking bool // the slot is on its way there
+}
+
+// follow changes the place to where an error reply sends the call.
+func (c *Client) follow(at *place, reply string) bool {
+	if reply == "" {
+		return false
+	}
+	to, ask := c.servers.redirect(at.node, reply)
+	if to == nil {
+		return false
+	}
+	at.node, at.asking = to, ask
+	return true
+}
+
+// classify is classify for a call that was meant for n: what another node did does not count against n.
+func (at *place) classify(err error, wrote bool, n *node) error {
+	err = classify(err, wrote)
+	if f := (*failure)(nil); at.node != n && errors.As(err, &f) {
+		f.node = false
+	}
+	return err
+}
+
+// errNowhere: the slots of the cluster are not known, or one has no master.
+var errNowhere = errors.New("no master of the slot is known")
+
+// send sends a call once. wrote says afterwards whether some of it was put into a connection.
+func (c *Client) send(ctx context.Context, at *place, list []any, wrote *bool) (any, error) {
+	*wrote = false
+	if at.rdb == nil {
+		return nil, errNowhere
+	}
 	cmd := redis.NewCmd(ctx, list...)
-	err := c.rdb.Process(ctx, noRetry{cmd})
-	return cmd.Val(), err
+	if !at.asking {
+		err := at.rdb.Process(ctx, noRetry{cmd})
+		return cmd.Val(), err
+	}
+	pipe := at.rdb.Pipeline()
+	_ = pipe.Process(ctx, redis.NewCmd(ctx, "asking"))
+	_ = pipe.Process(ctx, noRetry{cmd})
+	_, _ = pipe.Exec(ctx)
+	return cmd.Val(), cmd.Err()
 }

@@ -21,7 +21,7 @@ type Stats struct {
 	FactsDropped    int64 // facts given up likewise, or out of range; the tailer heals it
 	TakesDropped    int64 // what facts said of users, given up likewise; it heals by itself
 	Pending         int64 // reservations, peeks, closings, facts and takes waiting for a call
-	Connections     int64 // open connections, at most Config.PoolSize
+	Connections     int64 // open connections, at most Config.PoolSize per node
 }
 
 // Stats tells the totals. It locks each partition's queue for a moment.
@@ -29,8 +29,10 @@ func (c *Client) Stats() Stats {
 	n := &c.stats
 	s := Stats{Calls: n.calls.Load(), Reservations: n.reservations.Load(), ScriptsSent: n.scriptsSent.Load(), Stale: n.stale.Load(),
 		Corrupt: n.corrupt.Load(), Closings: n.closings.Load(), ClosingsDropped: n.closingsDropped.Load(),
-		FactsDropped: n.factsDropped.Load(), TakesDropped: n.takesDropped.Load(),
-		Connections: int64(c.rdb.PoolStats().TotalConns)}
+		FactsDropped: n.factsDropped.Load(), TakesDropped: n.takesDropped.Load()}
+	for _, node := range c.servers.all() {
+		s.Connections += int64(node.rdb.PoolStats().TotalConns)
+	}
 	for p := range c.reserve {
 		s.Pending += int64(c.reserve[p].waiting() + c.closing[p].waiting())
 	}

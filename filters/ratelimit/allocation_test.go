@@ -5,6 +5,7 @@ package ratelimit
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stockgate/stockgate/filters"
 )
@@ -45,6 +46,44 @@ func TestAllocations(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("a refused request allocates %v times", n)
+	}
+}
+
+// A leased key costs no more, its questions included.
+func TestAllocations_Leased(t *testing.T) {
+	s := newSim(t, Limit{Rate: 2e4, Burst: 2e4}).withModel()
+	s.scale(2)
+	r := fullRequest()
+	enter := func() {
+		s.at += time.Millisecond
+		r.Quotas, r.Now = r.Quotas[:0], epoch.Add(s.at)
+		s.replicas[0].Enter(r)
+	}
+	for range 10_000 { // the first of them are the share's
+		enter()
+		s.ask()
+	}
+	f := s.replicas[0]
+	if got := f.Stats()[0]; got.Leases != 1 || got.Answered == 0 || got.Refused > 0 {
+		t.Fatalf("not leased: %+v", got)
+	}
+	n := testing.AllocsPerRun(500, enter) // the lot runs out: some are leased, then one asks, then all are refused
+	if got := f.Stats()[0]; n != 0 || len(f.asking.waiting) != 1 || got.Refused == 0 {
+		t.Errorf("a leased request allocates %v times, %d questions wait, %+v", n, len(f.asking.waiting), got)
+	}
+}
+
+func BenchmarkEnterLeased(b *testing.B) {
+	s := newSim(b, Limit{Rate: 1e9, Burst: 1e9}).withModel()
+	s.scale(2)
+	r := fullRequest()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Quotas = r.Quotas[:0]
+		s.replicas[0].Enter(r)
+		if len(s.replicas[0].asking.waiting) > 0 {
+			s.ask()
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ type Config struct {
 	Limits []Limit
 	// Keys is how many keys each limit keeps at most, 1 … 2^30. Defaults to KeysDefault.
 	Keys int
+	// Lessor hands out the tokens of limits with Fleet set; see Filter.Run. nil: they are divided by the live replicas.
+	Lessor Lessor
 }
 
 // Limit is one token bucket per value of a key.
@@ -36,7 +38,8 @@ type Limit struct {
 	Rate float64
 	// Burst is how many tokens a full bucket holds: 1 … filters.BurstMax. 0 is refused: nothing would ever pass.
 	Burst int
-	// Fleet: Rate and Burst are for all replicas together. Otherwise each replica has them whole.
+	// Fleet: Rate and Burst are for all replicas together. Otherwise each replica has them whole. A leased Burst is at least a tenth of
+	// a second of Rate.
 	Fleet bool
 }
 

@@ -31,7 +31,7 @@
 //
 // # Memory
 //
-// Buckets live in a sharded table of at most Config.Keys keys a limit, about 120 bytes a key (TestC070_MemoryPerKey holds the bound
+// Buckets live in a sharded table of at most Config.Keys keys a limit, about 130 bytes a key (TestC070_MemoryPerKey holds the bound
 // of 150). A key is known by its 64-bit hash under a random seed of the process: among a million keys two share a bucket with a chance
 // of 3 in 100 million, and nobody can search for such a pair.
 //
@@ -44,8 +44,40 @@
 //
 // # Scope fleet
 //
-// A limit with Fleet set is divided by the number of live replicas (SetReplicas): rate R/n, burst B/n rounded down and at least 1.
-// Tokens already in a bucket stay, up to the new burst. The bound for the fleet is then B + R×T (with B/n < 1: n + R×T), plus what
-// replicas admit before they learn of a new one, which is one heartbeat. It does not need Redis. A client whose requests all reach the
-// same replica gets R/n.
+// A limit with Fleet set is one limit for all replicas. Every replica has a share of it: rate R/n, burst B/n rounded down and at least 1,
+// for n live replicas (SetReplicas). Without a Lessor, and with Redis out, the shares are all there is: a client whose requests all reach
+// one replica gets R/n. With a Lessor each key has a bucket for the fleet in Redis besides, of R and B (at least R/10), and is
+//
+//	cold     its requests are few: the share serves, and Redis is not asked
+//	leased   tokens come in lots from the fleet's bucket, and the share is not used
+//
+// No request waits for Redis: questions go to the background (Run), many in one call, and answers change what later requests find.
+//
+// Cold. Each key may take 3 tokens of its share (fast limits: what the share gains in 10 ms) before Redis hears of it; then they are
+// charged, with the next token. If that took more than a second and the fleet's bucket is at least half full, the key stays cold. So a key
+// with few tokens costs nothing, and one below a few tokens a second a quarter of a question a token, of which up to 128 travel in a call.
+// A key whose share has no token gets one in advance, once, is leased from then on, and needs no second request to find that out.
+//
+// Leased. A lot is what was asked for in the last 100 ms, at most R/10 or what a share may spend at once, and is asked for when less than
+// half of it is left. It may be spent for a second; what is left then is lost. Who got less than it wanted asks again after 50 ms: a hot
+// key costs 20 questions a second and replica, whatever its rate. A lot of one token is not kept in store, because eight replicas that
+// hold one each would hold more than a slow limit has: then a token is spent in advance if the fleet's bucket, as last heard and refilled
+// since, has one; it is charged at once, and there is no other before the answer. A key without requests for so long that its share would
+// be full again (a second at least) is cold again.
+//
+// The bound. What is leased was in the fleet's bucket; what is spent untold is charged later, and the bucket may fall below 0 by it, down
+// to −B. So the fleet admits at most B + R×T, and for every replica what it may have untold: 2 × max(3, R/100n) + 2 tokens
+// (TestC073_LeasedFleetBound). While more is asked for than R, it admits R ± 5 % while replicas come and go, whether or not they have
+// learned of each other (TestC073_TwoReplicasBecomeEightAndBack); for R below 20/s the untold tokens of new replicas come on top. What a
+// cold key has untold when its bucket is evicted, 3 tokens at most, is forgotten.
+//
+// Redis out. A question that fails turns its key to the share, which starts empty, so that nobody spends a lot and then a burst. It is
+// asked again after a second of use; then what the share gave meanwhile, up to its burst, is charged. A Redis that was emptied has full
+// buckets: one burst more. There are no tokens in advance while the last answer was a failure. A
+// replica that alone cannot ask takes its share besides what the others lease: R/n more.
+//
+// With one live replica nothing is asked: its share is all. A limit keeps at most an eighth of its keys as leases, 15 bytes a key on
+// average; further keys stay with their shares. Redis keeps about 150 bytes for a token bucket that is not full. A key that was asked about
+// holds its place in the table of its replica for longer than that, so there are never more of them than keys in all tables. Keys stand in Redis as SHA-256, cut to 128 bits: all replicas agree, nobody can search
+// for two that share a bucket, and no address or user is told.
 package ratelimit

@@ -14,6 +14,7 @@ var _ filters.Filter = (*Filter)(nil)
 // Filter checks all limits of the configuration. It is safe for concurrent use and never blocks on anything but its own locks.
 type Filter struct {
 	limits []*limit
+	asking *asking // nil: there is no Lessor, or no limit of scope fleet
 
 	mu       sync.Mutex
 	replicas int
@@ -39,8 +40,19 @@ func New(cfg Config) (*Filter, error) {
 	f := &Filter{replicas: 1}
 	for _, l := range cfg.Limits {
 		f.limits = append(f.limits, newLimit(l, keys))
+		if l.Fleet && cfg.Lessor != nil {
+			f.lease(f.limits[len(f.limits)-1], cfg.Lessor)
+		}
 	}
 	return f, nil
+}
+
+// lease makes a limit a leased one.
+func (f *Filter) lease(l *limit, lessor Lessor) {
+	if f.asking == nil {
+		f.asking = newAsking(lessor)
+	}
+	l.table.lease(&fleet{rate: l.Rate, burst: max(l.Burst, int(l.Rate/10)), active: &f.asking.active, down: &f.asking.down})
 }
 
 func newLimit(l Limit, keys int) *limit {
@@ -65,16 +77,21 @@ func (f *Filter) Enter(r *filters.Request) *filters.Refusal {
 	last := &held[n-1]
 	passed := last.tokens >= 1
 	if !passed {
-		last.shard.refused++
+		last.refuse()
 	}
+	var asks [LimitsMax]bool
 	for i := range held[:n] {
 		if passed {
 			held[i].take()
 		}
+		asks[i] = f.asking != nil && held[i].asks()
 		held[i].unlock()
 	}
 	for i := range held[:n] {
 		r.Quotas = append(r.Quotas, held[i].quota())
+		if asks[i] {
+			f.asking.put(held[i].limit, held[i].hash, r)
+		}
 	}
 	if passed {
 		return nil
@@ -117,6 +134,9 @@ func (f *Filter) SetReplicas(n int, now time.Time) {
 		return
 	}
 	f.replicas = n
+	if f.asking != nil {
+		f.asking.active.Store(n > 1)
+	}
 	for _, l := range f.limits {
 		if l.Fleet {
 			l.table.setRate(now, l.Rate/float64(n), max(l.Burst/n, 1))
@@ -124,12 +144,17 @@ func (f *Filter) SetReplicas(n int, now time.Time) {
 	}
 }
 
-// quota is what the bucket tells the client about itself.
+// quota is what the bucket tells the client about itself. A leased limit always tells the fleet's burst and rate, so that they do not
+// change as its key begins to lease.
 func (g *grip) quota() filters.Quota {
+	burst, rate := g.burst, g.rate
+	if f := g.shard.leases.fleet; f != nil {
+		burst, rate = f.burst, f.rate
+	}
 	q := filters.Quota{
 		Name:      g.limit.Name,
-		Limit:     int64(g.burst),
-		Window:    max(seconds(float64(g.burst)/g.rate), 1),
+		Limit:     int64(burst),
+		Window:    max(seconds(float64(burst)/rate), 1),
 		Remaining: max(int64(g.tokens), 0),
 		Full:      seconds((float64(g.burst) - g.tokens) / g.rate),
 	}

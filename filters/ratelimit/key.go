@@ -82,22 +82,55 @@ func (k *key) hashAddr(addr netip.Addr) uint64 {
 	return maphash.Bytes(k.seed, b[:8])
 }
 
-// hashHeader compares names in any case itself, because the gateway keeps header names as they were sent. A client that sends the
-// header twice must not choose which of the two counts.
+// appendValue appends what hash hashes, for a hash that all replicas agree on.
+func (k *key) appendValue(b []byte, r *filters.Request) []byte {
+	switch k.kind {
+	case keyGlobal:
+		return b
+	case keyClientIP:
+		return appendAddr(b, r.ClientIP)
+	case keyUser:
+		return append(b, r.User...)
+	case keySKU:
+		return append(b, r.SKU...)
+	}
+	value, _ := k.headerValue(r)
+	return append(b, value...)
+}
+
+func appendAddr(b []byte, addr netip.Addr) []byte {
+	addr = addr.Unmap()
+	if addr.Is4() {
+		four := addr.As4()
+		return append(b, four[:]...)
+	}
+	all := addr.As16()
+	return append(b, all[:8]...)
+}
+
 func (k *key) hashHeader(r *filters.Request) (uint64, bool) {
-	if r.Ctx == nil {
+	value, ok := k.headerValue(r)
+	if !ok {
 		return 0, false
 	}
-	var h uint64
-	found := false
+	return max(maphash.Bytes(k.seed, value), 1), true
+}
+
+// headerValue compares names in any case itself, because the gateway keeps header names as they were sent. A client that sends the
+// header twice must not choose which of the two counts.
+func (k *key) headerValue(r *filters.Request) ([]byte, bool) {
+	if r.Ctx == nil {
+		return nil, false
+	}
+	var found []byte
 	for name, value := range r.Ctx.Request.Header.All() {
 		if len(value) == 0 || !bytes.EqualFold(name, k.header) {
 			continue
 		}
-		if found {
-			return k.hashString(repeated)
+		if found != nil {
+			return []byte(repeated), true
 		}
-		h, found = max(maphash.Bytes(k.seed, value), 1), true
+		found = value
 	}
-	return h, found
+	return found, found != nil
 }

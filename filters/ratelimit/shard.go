@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// chunkBuckets fills an allocation of 8 KiB: 93 × 88 bytes.
-	chunkBuckets = 93
+	// chunkBuckets fills an allocation of 8 KiB: 85 × 96 bytes.
+	chunkBuckets = 85
 	// looksPerKey is how many older buckets each new key looks at for a full one. Two, so that the table shrinks to what is in use
 	// while keys come and go.
 	looksPerKey = 2
@@ -21,6 +21,9 @@ const (
 type bucket struct {
 	hash    uint64 // 0: the slot is free
 	limiter rate.Limiter
+	lease   int32  // place of its lease, from 1 on; 0: none
+	second  uint16 // when count began to rise from 0, in seconds mod 2^16
+	count   uint16 // tokens of the share taken and not told, if the limit is leased and there is no lease
 }
 
 type chunk [chunkBuckets]bucket
@@ -43,7 +46,10 @@ type shard struct {
 	max    int32
 	hand   int32 // where the search for full buckets goes on
 
+	leases leases // of a limit that is leased
+
 	passed, refused, evicted uint64
+	answered, failed         uint64 // questions to the fleet's bucket
 }
 
 func (s *shard) init(limit int, rate float64, burst int) {
@@ -72,7 +78,7 @@ func (s *shard) find(hash uint64) *bucket {
 		return nil
 	}
 	b := s.at(i)
-	b.hash = hash
+	b.hash, b.count = hash, 0
 	s.index[hash] = i
 	s.fill(b)
 	return b
@@ -112,12 +118,12 @@ func (s *shard) room() (int32, bool) {
 	return s.used - 1, true
 }
 
-// evict looks at some slots from the hand on and frees those whose bucket is full.
+// evict looks at some slots from the hand on and frees those whose bucket is full. The bucket of a lease in use is not: only its share is.
 func (s *shard) evict(looks int) {
 	for range min(looks, int(s.used)) {
 		s.hand = (s.hand + 1) % s.used
 		b := s.at(s.hand)
-		if b.hash == 0 || b.limiter.TokensAt(s.clock) < float64(s.burst) {
+		if b.hash == 0 || b.limiter.TokensAt(s.clock) < float64(s.burst) || !s.endIdle(b) {
 			continue
 		}
 		delete(s.index, b.hash)
@@ -138,23 +144,59 @@ func (s *shard) setRate(now time.Time, rate float64, burst int) {
 
 // grip is a bucket whose shard is locked for one request.
 type grip struct {
-	limit   *limit
-	shard   *shard
-	limiter *rate.Limiter
-	tokens  float64 // in the bucket now
-	rate    float64
-	burst   int
+	limit  *limit
+	shard  *shard
+	bucket *bucket
+	lease  *lease  // nil: the limiter decides
+	tokens float64 // that this request may take from
+	rate   float64
+	burst  int
+	hash   uint64
+	// advance: the token is not there, it is spent before the fleet's bucket is asked.
+	advance bool
 }
 
 func (s *shard) gripLocked(b *bucket) grip {
-	return grip{shard: s, limiter: &b.limiter, tokens: b.limiter.TokensAt(s.clock), rate: s.rate, burst: s.burst}
+	g := grip{shard: s, bucket: b, rate: s.rate, burst: s.burst, hash: b.hash}
+	if s.leases.fleet != nil && s.gripLease(&g) {
+		return g
+	}
+	g.tokens = b.limiter.TokensAt(s.clock)
+	if g.tokens < 1 && s.leases.fleet != nil {
+		s.short(&g)
+	}
+	return g
 }
 
 // take uses one token. It cannot fail after tokens ≥ 1 under the same lock.
 func (g *grip) take() {
-	g.limiter.AllowN(g.shard.clock, 1)
+	switch {
+	case g.lease != nil:
+		g.lease.take(g.shard.clock)
+	case g.advance:
+		g.shard.leaseOf(g.bucket).spend(g.shard)
+	default:
+		g.bucket.limiter.AllowN(g.shard.clock, 1)
+		if g.shard.leases.fleet != nil {
+			g.shard.tookShare(g.bucket)
+		}
+	}
 	g.tokens--
 	g.shard.passed++
+}
+
+// refuse counts a request that found no token.
+func (g *grip) refuse() {
+	g.shard.refused++
+	if l := g.shard.leaseOf(g.bucket); l != nil {
+		l.seen(g.shard.clock)
+	}
+}
+
+// asks reports whether the fleet's bucket should be asked now.
+func (g *grip) asks() bool {
+	l := g.shard.leaseOf(g.bucket)
+	return l != nil && l.asks(g.shard.clock, g.shard.leases.fleet, g.shard.burst)
 }
 
 func (g *grip) unlock() { g.shard.mu.Unlock() }

@@ -8,6 +8,9 @@ type Stats struct {
 	Overflowed uint64 // those of both that shared the overflow bucket
 	Evicted    uint64 // full buckets that made room
 	Keys       int    // buckets kept now
+	Leases     int    // keys that lease their tokens now
+	Answered   uint64 // questions for tokens of the fleet that were answered
+	Failed     uint64 // those that were not: the key went on with its share
 }
 
 // Stats returns the counters of every limit, in the order of the limits. It locks a shard at a time.
@@ -29,6 +32,9 @@ func (l *limit) stats() Stats {
 			return
 		}
 		sum.Evicted += s.evicted
+		sum.Answered += s.answered
+		sum.Failed += s.failed
+		sum.Leases += len(s.leases.list) - len(s.leases.free)
 		sum.Keys += len(s.index)
 	})
 	return sum

@@ -29,10 +29,20 @@ func newTable(keys int, rate float64, burst int) *table {
 	return t
 }
 
+// lease makes the limit a leased one. The overflow never is: its keys have nothing in common.
+func (t *table) lease(f *fleet) {
+	for i := range t.shards {
+		t.shards[i].leases = leases{fleet: f, max: max(t.shards[i].max/leasesPart, 1)}
+	}
+}
+
+// shardOf is the shard of a key.
+func (t *table) shardOf(hash uint64) *shard { return &t.shards[hash>>t.shift] }
+
 // grip locks the bucket of a key, which is made if need be, and says what is in it now. The caller must unlock it. It is called in
 // the order of the limits only; within one table the overflow is locked alone.
 func (t *table) grip(hash uint64, now time.Time) grip {
-	s := &t.shards[hash>>t.shift]
+	s := t.shardOf(hash)
 	s.lockAt(now)
 	if b := s.find(hash); b != nil {
 		return s.gripLocked(b)

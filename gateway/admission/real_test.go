@@ -71,11 +71,11 @@ func start(t *testing.T, name, dsn, redis string, terms sale) *replica {
 	must(t, err)
 	beat := ledger.NewHeartbeat(r.store, ledger.HeartbeatConfig{Gateway: name, Every: 100 * time.Millisecond,
 		RedisOK: func() bool { return e.back.RedisOK() }, Listen: func(stock.Pulse) { e.back.Heard() }})
-	usable := func() bool { return true }
+	usable := func(int) bool { return true }
 	e.back = fallback.NewWayBack(r.store, r.client, r.deduct, fallback.WayBackConfig{Holder: name, Partitions: partitions,
 		Every: 100 * time.Millisecond, Lookback: time.Second, AnswersKeep: time.Hour, Usable: usable, Now: beat.Now, Served: func() []string { return nil },
-		Check:   func(ctx context.Context) error { return r.client.Check(ctx, meta.Deployment) },
-		Dropped: func() int64 { return r.client.Stats().ClosingsDropped }})
+		Check:   func(ctx context.Context, _ string) error { return r.client.Check(ctx, meta.Deployment) },
+		Dropped: r.client.Dropped})
 	r.Admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: name, Partitions: partitions,
 		ForwardWithin: 2 * time.Second, QueueWait: 30 * time.Second, Transaction: 30 * time.Second, BookWait: time.Minute,
 		PendingMax: 10_000, FindMax: 10_000, LoadRate: 1000,

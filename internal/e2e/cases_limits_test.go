@@ -38,6 +38,47 @@ func TestC047_TwoUnitsAUser(t *testing.T) {
 	w.requireInvariants(t, nil, "lim-by-redis", "lim-by-database")
 }
 
+// C073: a user who reaches one of two gateways only has more than that gateway's share, and both together give what the limit says. With
+// Redis gone orders go on, by shares.
+func TestC073_AFleetLimitOverTwoGateways(t *testing.T) {
+	t.Parallel()
+	const burst, share, untold = 40, 20, 8
+	w := newWorld(t, func(w *world) {
+		w.extra = "limits: [{name: per-user, key: user, rate: 1/h, burst: 40, scope: fleet}]\n"
+	})
+	w.fleet(2)
+	for _, g := range w.gateways {
+		g.eventuallySeries("stockgate_live_replicas", "2")
+	}
+	w.gateways[0].setStock("lim-fleet", 1000)
+	// More tries than tokens: for a moment a key that begins to lease may be refused.
+	passed := func(g *gateway, user, series string) (n int) {
+		for i := range 2 * burst {
+			switch got := g.buy(want{sku: "lim-fleet", user: user, key: fmt.Sprint(series, i)}); {
+			case got.Won():
+				n++
+			case got.Status != 429 || got.Code != stock.CodeRateLimited || got.Limit != "limits[per-user]":
+				t.Errorf("%s: %s", user, got)
+			}
+		}
+		return n
+	}
+	first := passed(w.gateways[0], "u1", "first")
+	second := passed(w.gateways[1], "u1", "second")
+	if first <= share || first+second > burst+2*untold {
+		t.Errorf("%d orders passed at one gateway, whose share is %d, and %d at the other; the fleet has %d", first, share, second, burst)
+	}
+	if n := w.gateways[0].series(`stockgate_limit_asks_total{limit="per-user",result="answered"}`); n == "" || n == "0" {
+		t.Errorf("gateway 0 has asked Redis %q times", n)
+	}
+	w.redis.Kill()
+	if n := passed(w.gateways[0], "u2", "alone"); n < share || n > share+1 {
+		t.Errorf("%d orders passed without Redis, the share is %d", n, share)
+	}
+	w.redis.Start()
+	w.requireInvariants(t, nil, "lim-fleet")
+}
+
 // limited is a SKU of which a user may have two.
 type limited struct {
 	t   *testing.T

@@ -137,7 +137,7 @@ func (w *world) awaitRedisDecides(t *testing.T) {
 		n := 0
 		w.eventually("redis decides again", func() string {
 			n++
-			name := fmt.Sprintf("probe-%d-%d", i, n)
+			name := fmt.Sprintf("probe-%d-%d-%d", i, n, w.orders.Count()) // it may be waited for several times
 			got := g.buy(want{sku: "probe", user: name, key: name})
 			if got.Status == 201 && got.source == "redis" {
 				return ""

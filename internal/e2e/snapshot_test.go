@@ -169,10 +169,21 @@ func (w *world) cache(t *testing.T) *luascripts.Client {
 	if w.noRedis {
 		return nil
 	}
-	c, err := luascripts.Open(luascripts.Config{Addresses: []string{w.redis.Addr}, Timeout: 5 * time.Second, PinRunID: true}, noEpochs{}, nil, zap.NewNop())
+	cfg := w.lookAt
+	if cfg.Mode == "" {
+		cfg.Addresses = []string{w.redis.Addr}
+	}
+	cfg.Timeout, cfg.PinRunID = 5*time.Second, true
+	c, err := luascripts.Open(cfg, noEpochs{}, nil, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.eventually("redis can be looked at", func() string {
+		if err := c.Ping(t.Context(), c.NodeOf(0)); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	t.Cleanup(func() { _ = c.Shutdown(context.Background()) })
 	return c
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stockgate/stockgate/internal/faults"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/internal/testservices"
+	"github.com/stockgate/stockgate/luascripts"
 )
 
 // binary is the product, built once for all tests.
@@ -56,6 +57,7 @@ type world struct {
 	maxWait    string // for a transaction, and for stock; the more, the longer the sweeper leaves an open entry to its owner
 	stockTable string // flow YAML; "" = stockgate's own
 	noRedis    bool   // redis.mode none
+	redisKeys  string // the keys of redis, as flow YAML; "" = the standalone one
 	backendURL string // where gateways find the order service; "" = at backend
 	orderDelay string // of the order service
 	unique     bool   // the order service keeps one order per reservation
@@ -67,6 +69,8 @@ type world struct {
 	closes func(orderservice.Order) bool
 	// now is the clock that the order service compares forward-by with; nil: the true one.
 	now func() time.Time
+	// lookAt is how the checkers reach a Redis of another kind.
+	lookAt luascripts.Config
 	// What stands between the gateways and their servers; nil: nothing.
 	toRedis, toPostgres *faults.Proxy
 
@@ -145,6 +149,7 @@ func (w *world) configFor(public, control int) string {
 	if w.noRedis {
 		mode = "none"
 	}
+	redis := cmp.Or(w.redisKeys, fmt.Sprintf(`mode: %s, addresses: ["%s"]`, mode, w.redisAddr()))
 	table := ""
 	if w.stockTable != "" {
 		table = "stock: " + w.stockTable
@@ -152,7 +157,7 @@ func (w *world) configFor(public, control int) string {
 	return fmt.Sprintf(`
 listen: "127.0.0.1:%d"
 control: {listen: "127.0.0.1:%d"%s}
-redis: {mode: %s, addresses: ["%s"]}
+redis: {%s}
 database:
   driver: postgres
   dsn: "%s"
@@ -175,7 +180,7 @@ defaults: {hold: %s%s}
 %s
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: %s}
-`, public, control, w.control, mode, w.redisAddr(), w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
+`, public, control, w.control, redis, w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 

@@ -97,3 +97,37 @@ func TestPgBouncerSharesItsFewConnections(t *testing.T) {
 		t.Fatalf("%d connections of the server behind 10 clients (%v), want at most 2", n, err)
 	}
 }
+
+func TestSentinelsReplaceAKilledMaster(t *testing.T) {
+	t.Parallel()
+	s := StartSentinel(t)
+	old := s.Master()
+	if old != s.Nodes[0] {
+		t.Fatalf("the master is %v", old)
+	}
+	old.Kill()
+	if now := s.AwaitFailover(old); now == old {
+		t.Fatal("the master stayed")
+	}
+}
+
+func TestClusterReplacesAKilledMasterAndMovesSlots(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t)
+	slot := c.Slot("x")
+	old := c.MasterOf(slot)
+	other := c.Nodes[0]
+	if other == old {
+		other = c.Nodes[1]
+	}
+	old.line("SET", "x", "7")
+	c.BeginMove(slot, old, other)
+	c.EndMove(slot, old, other)
+	if got := other.line("GET", "x"); got != "7" {
+		t.Fatalf("the key moved with its slot: %q", got)
+	}
+	other.Kill()
+	if now := c.AwaitFailover(slot, other); now == other {
+		t.Fatal("the master stayed")
+	}
+}

@@ -1,0 +1,187 @@
+package testservices
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// clusterSlots is how many slots a Redis Cluster has.
+const clusterSlots = 16384
+
+// Cluster is a Redis Cluster of three masters with a replica each, all real servers without persistence. A master that has been silent
+// for about a second is replaced by its replica; the others go on meanwhile.
+type Cluster struct {
+	Nodes []*Redis // three masters, then their replicas in the same order, as they were at the start
+	ids   map[*Redis]string
+	t     testing.TB
+}
+
+// StartCluster starts it and returns once every node says that the cluster works and every replica follows.
+func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, ids: make(map[*Redis]string)}
+	var bus []string // their ports for each other
+	for range 6 {
+		bus = append(bus, strconv.Itoa(FreePort(t)))
+		c.Nodes = append(c.Nodes, startClusterNode(t, bus[len(bus)-1]))
+	}
+	first := c.Nodes[0]
+	for i, n := range c.Nodes {
+		c.ids[n] = n.line("CLUSTER", "MYID")
+		n.line("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if n != first {
+			host, port, _ := strings.Cut(first.Addr, ":")
+			n.line("CLUSTER", "MEET", host, port, bus[0])
+		}
+		if i < 3 {
+			n.line("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*clusterSlots/3), strconv.Itoa((i+1)*clusterSlots/3-1))
+		}
+	}
+	for i, n := range c.Nodes[3:] {
+		Eventually(t, "the replica follows", func() error {
+			if _, err := n.Command("CLUSTER", "REPLICATE", c.ids[c.Nodes[i]]); err != nil {
+				return err // it has not met its master yet
+			}
+			return n.wantInfo("replication", "master_link_status:up")
+		})
+	}
+	c.AwaitOK()
+	for _, n := range c.Nodes {
+		Eventually(t, "every node knows the replicas", func() error { return c.knowsReplicas(n) })
+	}
+	return c
+}
+
+func startClusterNode(t testing.TB, bus string) *Redis {
+	t.Helper()
+	return StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "1000",
+		"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
+		"--cluster-config-file", "nodes.conf")
+}
+
+// knowsReplicas fails unless a node knows the replica of each master.
+func (c *Cluster) knowsReplicas(n *Redis) error {
+	text, err := n.Command("CLUSTER", "NODES")
+	if err != nil {
+		return err
+	}
+	if k := strings.Count(strings.Join(text, ""), "slave "); k != 3 {
+		return fmt.Errorf("%s knows %d replicas", n.Addr, k)
+	}
+	return nil
+}
+
+// Addresses are those of all nodes.
+func (c *Cluster) Addresses() []string { return addresses(c.Nodes) }
+
+// AwaitOK waits until every node that runs says that the cluster works.
+func (c *Cluster) AwaitOK() {
+	c.t.Helper()
+	for _, n := range c.Nodes {
+		if n.Running() {
+			Eventually(c.t, "cluster_state:ok", func() error { return n.says("cluster_state:ok", "CLUSTER", "INFO") })
+		}
+	}
+}
+
+// Slot is the slot of a key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	i := slices.IndexFunc(c.Nodes, (*Redis).Running)
+	slot, err := strconv.Atoi(c.Nodes[max(i, 0)].line("CLUSTER", "KEYSLOT", key))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return slot
+}
+
+// MasterOf is the running node that says of itself that it is the master of a slot; nil: there is none.
+func (c *Cluster) MasterOf(slot int) *Redis {
+	for _, n := range c.Nodes {
+		if n.Running() && n.owns(slot) {
+			return n
+		}
+	}
+	return nil
+}
+
+// owns reports whether a node takes itself for the master of a slot.
+func (r *Redis) owns(slot int) bool {
+	text, err := r.Command("CLUSTER", "NODES")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(strings.Join(text, "")) {
+		fields := strings.Fields(line)
+		if len(fields) < 9 || !strings.Contains(fields[2], "myself,master") {
+			continue
+		}
+		for _, f := range fields[8:] {
+			from, to, ok := strings.Cut(f, "-")
+			if !ok {
+				to = from
+			}
+			a, errA := strconv.Atoi(from)
+			b, errB := strconv.Atoi(to)
+			if errA == nil && errB == nil && a <= slot && slot <= b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// AwaitFailover returns the new master of a slot once it has taken over from old.
+func (c *Cluster) AwaitFailover(slot int, old *Redis) (now *Redis) {
+	c.t.Helper()
+	Eventually(c.t, "a replica takes over", func() error {
+		if now = c.MasterOf(slot); now == nil || now == old {
+			return fmt.Errorf("no other node has slot %d", slot)
+		}
+		return nil
+	})
+	return now
+}
+
+// BeginMove declares that a slot is on its way to another master: keys are asked for in both.
+func (c *Cluster) BeginMove(slot int, from, to *Redis) {
+	c.t.Helper()
+	to.line("CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", c.ids[from])
+	from.line("CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", c.ids[to])
+}
+
+// MoveKeys moves at most n keys of a slot that is on its way, and returns how many there were.
+func (c *Cluster) MoveKeys(slot, n int, from, to *Redis) int {
+	c.t.Helper()
+	keys, err := from.Command("CLUSTER", "GETKEYSINSLOT", strconv.Itoa(slot), strconv.Itoa(n))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(to.Addr, ":")
+	for _, k := range keys {
+		from.line("MIGRATE", host, port, k, "0", "5000")
+	}
+	return len(keys)
+}
+
+// EndMove moves what is left and gives the slot to its new master.
+func (c *Cluster) EndMove(slot int, from, to *Redis) {
+	c.t.Helper()
+	for c.MoveKeys(slot, 100, from, to) > 0 {
+	}
+	to.line("CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", c.ids[to])
+	from.line("CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", c.ids[to])
+}
+
+// line is a command whose reply must be one line.
+func (r *Redis) line(command ...string) string {
+	r.t.Helper()
+	reply, err := r.Command(command...)
+	if err != nil || len(reply) != 1 {
+		r.t.Fatalf("%s: %s replied %q, %v", r.Addr, strings.Join(command, " "), reply, err)
+	}
+	return reply[0]
+}
