@@ -40,6 +40,17 @@ func Await(t testing.TB, what string, done func() bool) {
 	})
 }
 
+// eventually is Eventually for what complains with an error.
+func eventually(t testing.TB, what string, done func() error) {
+	t.Helper()
+	Eventually(t, what, func() string {
+		if err := done(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // LogBuffer takes what a process writes, for the one who looks at it or prints it when the test fails. It is safe for concurrent use.
 type LogBuffer struct {
 	mu  sync.Mutex

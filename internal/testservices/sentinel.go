@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // SentinelMaster is what the sentinels call their master.
@@ -34,7 +33,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 		s.Sentinels = append(s.Sentinels, startSentinel(t, s.Nodes[0]))
 	}
 	for _, n := range s.Sentinels {
-		Eventually(t, "the sentinels know each other", func() error {
+		eventually(t, "the sentinels know each other", func() error {
 			return n.want(map[string]string{"num-slaves": "2", "num-other-sentinels": "2"}, "SENTINEL", "MASTER", SentinelMaster)
 		})
 	}
@@ -84,7 +83,7 @@ func (s *Sentinel) Master() *Redis {
 // AwaitFailover returns the new master once one of the replicas has taken over from old and can be written to.
 func (s *Sentinel) AwaitFailover(old *Redis) (now *Redis) {
 	s.t.Helper()
-	Eventually(s.t, "a replica takes over", func() error {
+	eventually(s.t, "a replica takes over", func() error {
 		if now = s.Master(); now == nil || now == old {
 			return fmt.Errorf("the sentinels still name %s, or none", old.Addr)
 		}
@@ -100,7 +99,7 @@ func (r *Redis) follow(master *Redis) {
 	if _, err := r.Command("REPLICAOF", host, port); err != nil {
 		r.t.Fatal(err)
 	}
-	Eventually(r.t, "the replica follows", func() error {
+	eventually(r.t, "the replica follows", func() error {
 		return r.wantInfo("replication", "master_link_status:up")
 	})
 }
@@ -132,25 +131,10 @@ func (r *Redis) want(fields map[string]string, command ...string) error {
 	return nil
 }
 
-// Eventually asks again and again until ok says nil, and fails the test if it never does.
-func Eventually(t testing.TB, what string, ok func() error) {
-	t.Helper()
-	for end := time.Now().Add(startTimeout); ; {
-		err := ok()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("never happened: %s: %v", what, err)
-		}
-		<-time.After(10 * time.Millisecond)
-	}
-}
-
 // AwaitFollowers waits until every node that runs, but for the master, follows it.
 func (s *Sentinel) AwaitFollowers() {
 	s.t.Helper()
-	Eventually(s.t, "all others follow the master", func() error {
+	eventually(s.t, "all others follow the master", func() error {
 		master := s.Master()
 		if master == nil {
 			return fmt.Errorf("the sentinels agree on none")
