@@ -82,7 +82,7 @@ func runIDOf(t *testing.T, server *testservices.Redis) string {
 func (r *rig) awaitMaster(server *testservices.Redis) (runID string) {
 	r.Helper()
 	want := runIDOf(r.TB.(*testing.T), server)
-	testservices.Eventually(r, "the client comes to the new master", func() (err error) {
+	testservices.EventuallyNil(r, "the client comes to the new master", func() (err error) {
 		if runID, err = r.RunID(context.Background()); err == nil && runID != want {
 			err = fmt.Errorf("the client is still on %s", runID)
 		}
@@ -338,7 +338,7 @@ func TestADeadNodeLeavesTheOthersAlone(t *testing.T) {
 		t.Errorf("%d failures counted against a node that works", n)
 	}
 	now := c.set.AwaitFailover(slot, old)
-	testservices.Eventually(t, "the client comes to the promoted replica", func() error {
+	testservices.EventuallyNil(t, "the client comes to the promoted replica", func() error {
 		_ = c.Ping(context.Background(), was)
 		if got := c.NodeOf(dead); got != now.Addr {
 			return fmt.Errorf("partition %d is still on %s", dead, got)
@@ -395,7 +395,7 @@ func TestASlotMovesUnderASale(t *testing.T) {
 	if got := try(300); got != stock.CacheStale.String() {
 		t.Errorf("the slot has moved: %s", got)
 	}
-	testservices.Eventually(t, "the client learns of the move", func() error {
+	testservices.EventuallyNil(t, "the client learns of the move", func() error {
 		if got := c.NodeOf(p); got != to.Addr {
 			return fmt.Errorf("still on %s", got)
 		}

@@ -41,7 +41,7 @@ func StartCluster(t testing.TB) *Cluster {
 		}
 	}
 	for i, n := range c.Nodes[3:] {
-		eventually(t, "the replica follows", func() error {
+		EventuallyNil(t, "the replica follows", func() error {
 			if _, err := n.Command("CLUSTER", "REPLICATE", c.ids[c.Nodes[i]]); err != nil {
 				return err // it has not met its master yet
 			}
@@ -50,7 +50,7 @@ func StartCluster(t testing.TB) *Cluster {
 	}
 	c.AwaitOK()
 	for _, n := range c.Nodes {
-		eventually(t, "every node knows the replicas", func() error { return c.knowsReplicas(n) })
+		EventuallyNil(t, "every node knows the replicas", func() error { return c.knowsReplicas(n) })
 	}
 	return c
 }
@@ -82,7 +82,7 @@ func (c *Cluster) AwaitOK() {
 	c.t.Helper()
 	for _, n := range c.Nodes {
 		if n.Running() {
-			eventually(c.t, "cluster_state:ok", func() error { return n.says("cluster_state:ok", "CLUSTER", "INFO") })
+			EventuallyNil(c.t, "cluster_state:ok", func() error { return n.says("cluster_state:ok", "CLUSTER", "INFO") })
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (r *Redis) owns(slot int) bool {
 // AwaitFailover returns the new master of a slot once it has taken over from old.
 func (c *Cluster) AwaitFailover(slot int, old *Redis) (now *Redis) {
 	c.t.Helper()
-	eventually(c.t, "a replica takes over", func() error {
+	EventuallyNil(c.t, "a replica takes over", func() error {
 		if now = c.MasterOf(slot); now == nil || now == old {
 			return fmt.Errorf("no other node has slot %d", slot)
 		}

@@ -40,8 +40,8 @@ func Await(t testing.TB, what string, done func() bool) {
 	})
 }
 
-// eventually is Eventually for what complains with an error.
-func eventually(t testing.TB, what string, done func() error) {
+// EventuallyNil is Eventually for what complains with an error.
+func EventuallyNil(t testing.TB, what string, done func() error) {
 	t.Helper()
 	Eventually(t, what, func() string {
 		if err := done(); err != nil {

@@ -33,7 +33,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 		s.Sentinels = append(s.Sentinels, startSentinel(t, s.Nodes[0]))
 	}
 	for _, n := range s.Sentinels {
-		eventually(t, "the sentinels know each other", func() error {
+		EventuallyNil(t, "the sentinels know each other", func() error {
 			return n.want(map[string]string{"num-slaves": "2", "num-other-sentinels": "2"}, "SENTINEL", "MASTER", SentinelMaster)
 		})
 	}
@@ -83,7 +83,7 @@ func (s *Sentinel) Master() *Redis {
 // AwaitFailover returns the new master once one of the replicas has taken over from old and can be written to.
 func (s *Sentinel) AwaitFailover(old *Redis) (now *Redis) {
 	s.t.Helper()
-	eventually(s.t, "a replica takes over", func() error {
+	EventuallyNil(s.t, "a replica takes over", func() error {
 		if now = s.Master(); now == nil || now == old {
 			return fmt.Errorf("the sentinels still name %s, or none", old.Addr)
 		}
@@ -99,7 +99,7 @@ func (r *Redis) follow(master *Redis) {
 	if _, err := r.Command("REPLICAOF", host, port); err != nil {
 		r.t.Fatal(err)
 	}
-	eventually(r.t, "the replica follows", func() error {
+	EventuallyNil(r.t, "the replica follows", func() error {
 		return r.wantInfo("replication", "master_link_status:up")
 	})
 }
@@ -134,7 +134,7 @@ func (r *Redis) want(fields map[string]string, command ...string) error {
 // AwaitFollowers waits until every node that runs, but for the master, follows it.
 func (s *Sentinel) AwaitFollowers() {
 	s.t.Helper()
-	eventually(s.t, "all others follow the master", func() error {
+	EventuallyNil(s.t, "all others follow the master", func() error {
 		master := s.Master()
 		if master == nil {
 			return fmt.Errorf("the sentinels agree on none")

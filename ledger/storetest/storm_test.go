@@ -33,7 +33,7 @@ func caseStorm(t *testing.T, e *env) {
 		s.begin()
 	}
 	e.parallel(4, func(store *ledger.Store, n int) {
-		random := rand.New(rand.NewPCG(7, uint64(n)))                        //nolint:gosec // a seeded workload
+		random := rand.New(rand.NewPCG(7, uint64(n))) //nolint:gosec // a seeded workload
 		for round := 0; round < 40 || round < 4000 && !s.enough(); round++ {
 			if round >= 40 {
 				s.begin() // the others have ended by now: how fast the database is decides what comes in time
