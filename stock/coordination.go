@@ -13,14 +13,34 @@ type PartitionState struct {
 	P     int
 	Epoch int64  // 0: Redis was never loaded
 	RunID string // run id of the Redis server that was loaded under Epoch; "" = none
-	State string // open | draining | drained
+	State string // PartitionOpen | PartitionDraining | PartitionDrained
+	// Ahead: a SKU of it sells, or has sold, ahead. Only such partitions are drained.
+	Ahead bool
+	// DrainEpoch is the epoch that began the last draining: whoever has drained under it, or a later one, works under no earlier one.
+	DrainEpoch int64
+	// Doubtful is how many replicas fell silent before they had drained and have not drained since; units that they may have sold are doubtful.
+	Doubtful int
 }
+
+// The states of a partition.
+const (
+	PartitionOpen     = "open"     // Redis may sell ahead
+	PartitionDraining = "draining" // nobody may sell its eventual SKUs but an order service that keeps one order per reservation
+	PartitionDrained  = "drained"  // nobody works under an earlier epoch: the database may sell them
+)
 
 // Pulse is what a replica learns from its own heartbeat.
 type Pulse struct {
 	Live       int       // live replicas, this one included: heard of within replica_timeout
 	AllRedisOK bool      // every live replica reaches Redis and has told it all that it did without it
 	Now        time.Time // the database's clock
+	// Out is, by partition, how many live replicas do not reach its Redis node; nil: none.
+	Out []int
+}
+
+// MostOut reports whether more than half of the live replicas do not reach the Redis node of partition p.
+func (p Pulse) MostOut(partition int) bool {
+	return partition < len(p.Out) && 2*p.Out[partition] > p.Live
 }
 
 // Lease is a named, fenced right to do a job. Token rises each time that the lease changes hands; the database checks it in the
@@ -105,3 +125,30 @@ type AuditRow struct {
 	LedgerRow
 	Reason, Actor string
 }
+
+// Compensation is a repair that is under way: of a surplus reservation, that its units are taken after all or its order is made void.
+type Compensation struct {
+	ID          string
+	Kind        string // CompensateSurplus
+	Reservation ID
+	State       CompensationState
+	Attempts    int64
+	NextAt      time.Time // when it is tried again, database clock
+	Detail      string    // what the last attempt came to
+	CreatedAt   time.Time
+	Now         time.Time // the database's clock as it was read
+}
+
+// CompensateSurplus is the kind of repair that surplus reservations get.
+const CompensateSurplus = "surplus"
+
+// CompensationState is where a repair stands.
+type CompensationState string
+
+// The states of a repair.
+const (
+	CompensationPending    CompensationState = "pending"
+	CompensationProcessing CompensationState = "processing"
+	CompensationDone       CompensationState = "done"
+	CompensationDead       CompensationState = "dead" // given up: somebody has to look
+)

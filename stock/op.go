@@ -8,6 +8,13 @@ type OpKind uint8
 // The kinds of change.
 const (
 	// OpSettle takes Reservation.Lines for Reservation.Try: (none | a row of another try that may be reopened, see Row.Reopens) → held.
+	//
+	// Of a SKU that sells ahead, a win that was Seen takes from granted first (see Epoch), any other from available. Ahead: the order was
+	// forwarded already, so nothing refuses it. Limits are counted, not enforced; what neither pool has is surplus: the row says so, takes
+	// nothing, and a compensation begins. A row held or confirmed under another try keeps its units and gets this try; any ended row of
+	// another try is taken anew. Without Seen and Ahead the op is admission by the database alone: if a line's SKU sells ahead, and
+	// unless Unique is set, each such partition must be drained, else VerdictDraining. MaybeAhead: Redis may have an ahead entry of this
+	// try, so a refusal writes its void row.
 	OpSettle OpKind = iota + 1
 	// OpBook writes the backend's outcome for (ID, Try), and Answer if not nil, by compare-and-set on (state held, try).
 	// accepted: stays held, or goes to confirmed if Confirm is set. rejected: → released, the units go back. unknown: stays held,
@@ -19,11 +26,12 @@ const (
 	// Without Try (API) ForwardBy and order_delay are the caller's to mind; an unknown id gives VerdictUnknownReservation. With Lines
 	// only those quantities go back, under OpID, which makes it safe to repeat; once nothing of any line is left, the row is released.
 	// More than is left of a line is VerdictTooMuch, and nothing is done; of a released row nothing is left. With UnlessPaid a confirmed row is left as it is (VerdictStale).
-	// Without Try, a row that has another OrderRef already is VerdictKeyReused, and nothing is done.
+	// Without Try, a row that has another OrderRef already is VerdictKeyReused, and nothing is done. A surplus row has nothing to give back.
 	OpRelease
 	// OpConfirm: held → confirmed, also past its time. A released row is taken again if Retake is set, it was never confirmed before,
 	// and stock and limits allow it: every line less what was released by lines before. Otherwise VerdictStale, VerdictPaused,
-	// VerdictPurchaseLimit, VerdictShort or VerdictSoldOut. A row that has another OrderRef already is VerdictKeyReused.
+	// VerdictPurchaseLimit, VerdictShort or VerdictSoldOut. A row that has another OrderRef already is VerdictKeyReused. A surplus row
+	// is made good first (OpMakeGood); if that is refused, so is the confirm.
 	OpConfirm
 	// OpExpire: held → released, by compare-and-set on (state held, Try, ExpiresAt). If nobody was asked (Asked false), only once its
 	// time is over and if its outcome is accepted; a hold of 0 has no end. If the order service was asked (Asked true) and said that there is no live order, at
@@ -40,7 +48,8 @@ const (
 	// imported. The ledger gets the units as stock put in (adjust) and as deducted (settle), so available does not move. State is held
 	// with outcome accepted, or confirmed if Confirm is set. Limits are counted, not enforced. The same id again with the same lines is VerdictDone, with others VerdictKeyReused.
 	OpAdopt
-	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written.
+	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written. With Ahead set the
+	// entry's order may have been forwarded: it is settled like OpSettle with Ahead and Seen, held, outcome unknown, Reason written.
 	OpSweep
 	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new and the stock table is stockgate's own. OpID makes
 	// it safe to repeat: without one, a repeat would put back for sale what was sold since.
@@ -54,6 +63,16 @@ const (
 	OpLoad
 	// OpSync writes an external ledger row if the stock row was changed by others, and gives the fact.
 	OpSync
+	// OpGrant moves units of SKU from available to granted, and makes it one that sells ahead: at least Need (1 or more) if there are so
+	// many, else what there is; up to Want, but at most Need and half of what is left beyond. VerdictStale if SeenVer is above 0 and
+	// somebody was granted units after the transaction with that ver: not all replicas refill at once. VerdictSoldOut: available is 0.
+	OpGrant
+	// OpGrantBack moves what is granted of SKU back to available, or, with Doubtful set, calls it doubtful: it may have been sold by a
+	// replica that is silent. Without Doubtful, what was doubtful goes back too. With Strong set (not with Doubtful) the SKU sells through from then on.
+	OpGrantBack
+	// OpMakeGood takes the lines of surplus reservation ID after all, if they can be had now: surplus → held. Otherwise VerdictShort,
+	// VerdictSoldOut, VerdictPaused and the like, and nothing is done. A row that is held or confirmed is VerdictDone, any other VerdictStale.
+	OpMakeGood
 )
 
 // Class is the order of service: settles and outcomes of what was forwarded first, then what Redis has pre-deducted, then what
@@ -88,6 +107,13 @@ type Op struct {
 	Answered    Outcome      // OpExpire, Asked: what its answer makes of the outcome
 	OrderRef    string       // OpBook, OpConfirm, OpRelease by the API, OpAdopt: written if not "" and none stands there
 
+	Ahead      bool  // OpSettle, OpSweep: forwarded on Redis's word
+	Seen       bool  // OpSettle: the win was seen, in a reply or in open
+	FromGrant  bool  // OpSettle, with Seen: all its SKUs sell ahead, so their stock rows are locked only if the grants are too small
+	Epoch      int64 // OpSettle, OpSweep, with Ahead or Seen: of the partition when Redis said won. Grants of a later epoch are not touched before available is empty
+	Unique     bool  // OpSettle: the order service keeps one order per reservation, and no purchase limit holds
+	MaybeAhead bool  // OpSettle, without Ahead: a reserve of this try to sell ahead may have been executed
+
 	Lines      []Line        // OpRelease by the API: what goes back, merged; nil: all
 	UnlessPaid bool          // OpRelease by the API: a confirmed row stays as it is
 	Retake     bool          // OpConfirm: the policy for a late confirm is retake
@@ -97,6 +123,11 @@ type Op struct {
 	SKU       string // stock ops
 	Available int64  // OpSet
 	Delta     int64  // OpAdjust
+	Need      int64  // OpGrant: units asked for, above 0
+	Want      int64  // OpGrant: units wished for
+	SeenVer   int64  // OpGrant: the SKU's ver that the wish is based on; 0 = none
+	Doubtful  bool   // OpGrantBack
+	Strong    bool   // OpGrantBack
 
 	OpID   string // OpSet, OpAdjust, OpRelease with Lines: makes a repeat the same change, another change under it is VerdictKeyReused; "": the deducter draws one
 	Reason string // written to row or ledger
@@ -117,7 +148,7 @@ func (op *Op) SKUs(dst []string) []string {
 		for _, l := range op.Reservation.Lines {
 			dst = append(dst, l.SKU)
 		}
-	case OpSet, OpAdjust, OpPause, OpResume, OpLoad, OpSync:
+	case OpSet, OpAdjust, OpPause, OpResume, OpLoad, OpSync, OpGrant, OpGrantBack:
 		dst = append(dst, op.SKU)
 	}
 	return dst
@@ -142,11 +173,12 @@ const (
 	VerdictSoldOut                    // qty > available + granted
 	VerdictTooMuch                    // release: more than is left of a line
 	VerdictTooManyOpen                // the user holds as many reservations as open_per_user allows
+	VerdictDraining                   // the SKU sells ahead, and its partition is not drained: only Redis may sell it
 	VerdictCorrupt                    // the stock row holds something that cannot be sold from (negative, above 2^53)
 )
 
 var verdictNames = [...]string{"none", "done", "duplicate", "key_reused", "voided", "unknown_reservation", "stale", "unknown_sku",
-	"paused", "purchase_limit", "short", "sold_out", "too_much", "too_many_open", "corrupt"}
+	"paused", "purchase_limit", "short", "sold_out", "too_much", "too_many_open", "draining", "corrupt"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 

@@ -92,7 +92,9 @@ type Header struct{ Name, Value string }
 type Fact struct {
 	SKU       string
 	Available int64 // units anyone may be given
-	Granted   int64 // units handed to Redis to sell ahead (eventual SKUs)
+	Granted   int64 // units handed to Redis to sell ahead (eventual SKUs), those that are doubtful included
+	Doubtful  int64 // of Granted, what a silent replica may have sold: Redis may not sell it
+	Ahead     bool  // Redis sells from what is granted; else from what is available
 	Paused    bool
 	Epoch     int64 // of the SKU's partition, read after the SKU's lock
 	Ver       int64
@@ -106,6 +108,17 @@ func (f Fact) Newer(g Fact) bool {
 	}
 	return f.Ver > g.Ver
 }
+
+// Base is what Redis may sell.
+func (f Fact) Base() int64 {
+	if f.Ahead {
+		return f.Granted - f.Doubtful
+	}
+	return f.Available
+}
+
+// Rest is what the database has besides Base.
+func (f Fact) Rest() int64 { return f.Left() - f.Base() }
 
 // Left is what the database has besides held units: the bound of SOLD_OUT.
 func (f Fact) Left() int64 { return f.Available + f.Granted }

@@ -42,3 +42,9 @@ func Partition(sku string, partitions int) int {
 	}
 	return int(^sum % uint32(partitions))
 }
+
+// ClaimPartition is where an id is claimed before anything is forwarded ahead under it: CRC-32 (IEEE) of the id mod partitions, which
+// must be at least 1.
+func ClaimPartition(id ID, partitions int) int {
+	return int(crc32.ChecksumIEEE(id[:]) % uint32(partitions))
+}

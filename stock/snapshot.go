@@ -20,6 +20,7 @@ const (
 	KindSurplus    LedgerKind = "surplus"    // forwarded ahead, nothing left to deduct; delta 0
 	KindCompensate LedgerKind = "compensate" // → compensating; delta 0, the units come back with the release after it
 	KindExtend     LedgerKind = "extend"     // the hold was made longer; delta 0
+	KindGrant      LedgerKind = "grant"      // units moved between available and granted, or became doubtful; delta 0
 	KindPause      LedgerKind = "pause"      // sales stopped; delta 0
 	KindResume     LedgerKind = "resume"     // sales restarted; delta 0
 )
@@ -97,7 +98,6 @@ type Snapshot struct {
 // SKUSnapshot is the database's side of one SKU.
 type SKUSnapshot struct {
 	Fact
-	Eventual      bool  // Redis sells from granted; else (strong) from available
 	LastAvailable int64 // available as stockgate last left it; another value in available is an external change not yet written down
 	Seq           int64 // seq of the last ledger row, 0 = none
 	StockIn       int64 // sum of the deltas of stock-in ledger rows
@@ -117,8 +117,8 @@ func (s *SKUSnapshot) PutIn() int64 { return s.StockIn + s.Available - s.LastAva
 
 // Sellable is what the database lets Redis sell.
 func (s *SKUSnapshot) Sellable() int64 {
-	if s.Eventual {
-		return s.Granted
+	if s.Ahead {
+		return s.Granted - s.Doubtful
 	}
 	return s.Available
 }
