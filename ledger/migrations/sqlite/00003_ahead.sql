@@ -23,7 +23,7 @@ CREATE TABLE stockgate_doubtful (
     epoch   INTEGER NOT NULL,
     at      INTEGER NOT NULL,
     PRIMARY KEY (gateway, p)
-);
+) STRICT, WITHOUT ROWID;
 
 -- Repairs that are to be tried next.
 CREATE INDEX stockgate_compensation_next ON stockgate_compensation (next_at) WHERE state IN ('pending', 'processing');
