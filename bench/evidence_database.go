@@ -82,22 +82,22 @@ func (d *databaseSource) awaitWarm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
 	for p := 0; p < d.partitions; {
-		epoch, _, ids, err := d.redis.Partition(ctx, p)
-		if err == nil && epoch > 0 && ids {
+		is, err := d.redis.Partition(ctx, p)
+		if err == nil && is.Epoch > 0 && is.IDsLoaded {
 			p++
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("partition %d of Redis is not loaded: epoch %d, ids loaded %v: %w", p, epoch, ids, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("partition %d of Redis is not loaded: epoch %d, ids loaded %v: %w", p, is.Epoch, is.IDsLoaded, errors.Join(err, ctx.Err()))
 		case <-time.After(restPoll):
 		}
 	}
 	return nil
 }
 
-// openEntriesMax bounds the open entries that are read of one partition. At rest there are none.
-const openEntriesMax = 1000
+// openEntriesPage is how many open entries are read at a time. At rest there are none.
+const openEntriesPage = 1000
 
 func (d *databaseSource) readRedis(ctx context.Context, s *stock.Snapshot, skus []string) error {
 	registers, err := d.redis.Registers(ctx, skus)
@@ -113,11 +113,16 @@ func (d *databaseSource) readRedis(ctx context.Context, s *stock.Snapshot, skus 
 		if !wanted[p] {
 			continue
 		}
-		entries, err := d.redis.OpenEntries(ctx, p, openEntriesMax)
-		if err != nil {
-			return err
+		for after := ""; ; {
+			entries, next, err := d.redis.OpenEntries(ctx, p, after, openEntriesPage)
+			if err != nil {
+				return err
+			}
+			open = append(open, entries...)
+			if after = next; after == "" {
+				break
+			}
 		}
-		open = append(open, entries...)
 	}
 	s.Registers, s.Open = registers, open
 	s.Parts |= stock.PartCache | stock.PartOpen

@@ -84,7 +84,7 @@ func (s *twoNodes) RunIDOf(ctx context.Context, node string) (string, error) {
 	return map[string]*fakeClient{"even": s.even, "odd": s.odd}[node].RunIDOf(ctx, "")
 }
 
-func (s *twoNodes) Partition(ctx context.Context, p int) (int64, string, bool, error) {
+func (s *twoNodes) Partition(ctx context.Context, p int) (stock.PartitionRegister, error) {
 	return s.of(p).Partition(ctx, p)
 }
 

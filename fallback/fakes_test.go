@@ -365,13 +365,13 @@ func (c *fakeClient) RunIDOf(context.Context, string) (string, error) {
 	return c.runID, nil
 }
 
-func (c *fakeClient) Partition(_ context.Context, p int) (int64, string, bool, error) {
+func (c *fakeClient) Partition(_ context.Context, p int) (stock.PartitionRegister, error) {
 	if err := c.begin(); err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
 	defer c.mu.Unlock()
 	part := c.parts[p]
-	return part.epoch, part.pinned, part.ids, nil
+	return stock.PartitionRegister{Epoch: part.epoch, RunID: part.pinned, IDsLoaded: part.ids}, nil
 }
 
 func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Registers, error) {

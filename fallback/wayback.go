@@ -30,7 +30,7 @@ type Cache interface {
 	// LookAgain hints that some may be elsewhere by now; it does not block.
 	LookAgain()
 	RunIDOf(ctx context.Context, node string) (string, error)
-	Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error)
+	Partition(ctx context.Context, p int) (stock.PartitionRegister, error)
 	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error
 	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
 	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)

@@ -196,12 +196,12 @@ type look struct {
 }
 
 func (w *WayBack) look(ctx context.Context, s stock.PartitionState, runID string) (look, error) {
-	epoch, _, idsLoaded, err := w.cache.Partition(ctx, s.P)
+	is, err := w.cache.Partition(ctx, s.P)
 	if err != nil {
 		return look{}, err
 	}
-	lost := s.Epoch == 0 || s.RunID != runID || s.Epoch != epoch || s.Epoch == w.setBack[s.P]
-	return look{epoch: epoch, idsLoaded: idsLoaded, lost: lost}, nil
+	lost := s.Epoch == 0 || s.RunID != runID || s.Epoch != is.Epoch || s.Epoch == w.setBack[s.P]
+	return look{epoch: is.Epoch, idsLoaded: is.IDsLoaded, lost: lost}, nil
 }
 
 // reopen begins new epochs for the lost partitions whose leases this replica gets, and loads what sells. Another replica that is

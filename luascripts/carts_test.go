@@ -24,7 +24,7 @@ func (r *rig) parted(stockA, stockB int64) (a, b string) {
 
 func (r *rig) reserveIn(p int, res *stock.Reservation) stock.CacheReply {
 	r.Helper()
-	reply, err := r.Reserve(context.Background(), p, res, time.Minute)
+	reply, err := r.Reserve(context.Background(), p, res, time.Minute, false)
 	if err != nil {
 		r.Fatalf("reserve in %d: %v", p, err)
 	}
@@ -41,7 +41,7 @@ func (r *rig) closeIn(p int, closings ...stock.Closing) {
 // entry is the only open entry of a partition.
 func (r *rig) entry(p int) stock.OpenEntry {
 	r.Helper()
-	all, err := r.OpenEntries(context.Background(), p, 10)
+	all, _, err := r.OpenEntries(context.Background(), p, "", 10)
 	if err != nil || len(all) != 1 {
 		r.Fatalf("partition %d has %d entries, want 1, %v", p, len(all), err)
 	}
@@ -296,7 +296,7 @@ func TestWhatIsNoReservationOfThePartitionIsRefused(t *testing.T) {
 			"a bad line elsewhere":      {0, both(func(res *stock.Reservation) { res.Lines[1].Qty = 0 })},
 			"lines that are not merged": {0, both(func(res *stock.Reservation) { res.Lines[0], res.Lines[1] = res.Lines[1], res.Lines[0] })},
 		} {
-			if _, err := r.Reserve(ctx, c.p, c.res, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+			if _, err := r.Reserve(ctx, c.p, c.res, time.Minute, false); !errors.Is(err, stock.ErrNotExecuted) {
 				t.Errorf("%s: reserve: %v", name, err)
 			}
 			if _, err := r.Peek(ctx, c.p, c.res); !errors.Is(err, stock.ErrNotExecuted) {

@@ -170,7 +170,7 @@ func (r *rig) batchIn(p int, all ...asked) []stock.CacheReply {
 	v := &reserver{c: r.Client, p: p}
 	for _, a := range all {
 		it := r.items.get()
-		it.fill(a.Reservation, p, r.cfg.Partitions, a.ttl)
+		it.fill(a.Reservation, p, r.cfg.Partitions, a.ttl, false)
 		it.state.Store(stateSent)
 		v.batch = append(v.batch, it)
 	}
@@ -305,8 +305,8 @@ func mustRunID(r *rig) string {
 func TestOpenPartitionOnlyGoesUp(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		ctx, id := context.Background(), mustRunID(r)
-		if epoch, _, _, err := r.Partition(ctx, 0); epoch != 0 || err != nil {
-			t.Fatalf("empty: epoch %d, %v", epoch, err)
+		if is, err := r.Partition(ctx, 0); is.Epoch != 0 || err != nil {
+			t.Fatalf("empty: %+v, %v", is, err)
 		}
 		r.open(3)
 		if err := r.OpenPartition(ctx, 0, 3, id); err != nil {
@@ -318,8 +318,8 @@ func TestOpenPartitionOnlyGoesUp(t *testing.T) {
 		if err := r.OpenPartition(ctx, 0, 2, id); !errors.Is(err, stock.ErrNotExecuted) {
 			t.Fatalf("a lower one: %v", err)
 		}
-		if epoch, pinned, ids, err := r.Partition(ctx, 0); epoch != 3 || pinned != id || ids || err != nil {
-			t.Fatalf("%d %q %v %v", epoch, pinned, ids, err)
+		if is, err := r.Partition(ctx, 0); is != (stock.PartitionRegister{Epoch: 3, RunID: id}) || err != nil {
+			t.Fatalf("%+v %v", is, err)
 		}
 	})
 }
@@ -388,7 +388,7 @@ func TestDueGivesAllThatASettleNeeds(t *testing.T) {
 		if due[0].ID != late.ID || due[0].Overdue < 0 {
 			t.Fatalf("due: %+v", due)
 		}
-		all, err := r.OpenEntries(ctx, 0, 10)
+		all, _, err := r.OpenEntries(ctx, 0, "", 10)
 		if err != nil || len(all) != 2 || all[1].Overdue > 0 {
 			t.Fatalf("%+v, %v", all, err)
 		}
@@ -400,12 +400,12 @@ func TestDueGivesAllThatASettleNeeds(t *testing.T) {
 		if again, err := r.Due(ctx, 0, 10); err != nil || len(again) != 0 {
 			t.Fatalf("%+v, %v", again, err)
 		}
-		if all, err := r.OpenEntries(ctx, 0, 10); err != nil || len(all) != 2 {
+		if all, _, err := r.OpenEntries(ctx, 0, "", 10); err != nil || len(all) != 2 {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		// open lost: what is left in due goes.
 		r.raw.Del(ctx, r.keys[0].open.(string))
-		if all, err := r.OpenEntries(ctx, 0, 10); err != nil || len(all) != 0 {
+		if all, _, err := r.OpenEntries(ctx, 0, "", 10); err != nil || len(all) != 0 {
 			t.Fatalf("%+v, %v", all, err)
 		}
 		if n := r.raw.ZCard(ctx, r.keys[0].due.(string)).Val(); n != 0 {

@@ -22,8 +22,9 @@ func (c *Client) Due(ctx context.Context, p, limit int) ([]stock.OpenEntry, erro
 }
 
 // OpenEntries gives the open entries of p like Due, also those that are not yet due: their Overdue is negative.
-func (c *Client) OpenEntries(ctx context.Context, p, limit int) ([]stock.OpenEntry, error) {
-	return c.listEntries(ctx, p, limit, true)
+func (c *Client) OpenEntries(ctx context.Context, p int, after string, limit int) (entries []stock.OpenEntry, next string, err error) {
+	entries, err = c.listEntries(ctx, p, limit, true)
+	return entries, "", err
 }
 
 // OpenCount counts the open entries of all partitions, one after another. A reservation over several partitions counts in each.

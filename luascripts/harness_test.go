@@ -133,7 +133,7 @@ func (r *rig) prededuct(ctx context.Context, res *stock.Reservation, ttl time.Du
 	if len(res.Lines) > 0 {
 		p = r.p(res.Lines[0].SKU)
 	}
-	return r.Reserve(ctx, p, res, ttl)
+	return r.Reserve(ctx, p, res, ttl, false)
 }
 
 func (r *rig) ask1(res *stock.Reservation) stock.CacheReply {

@@ -366,7 +366,7 @@ func (s *machine) compare(t *rapid.T) {
 			}
 		}
 	}
-	entries, err := s.r.OpenEntries(ctx, 0, 100)
+	entries, _, err := s.r.OpenEntries(ctx, 0, "", 100)
 	if err != nil || len(entries) != len(s.m.open) {
 		t.Fatalf("%d open entries, want %d, %v", len(entries), len(s.m.open), err)
 	}

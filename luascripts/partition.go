@@ -8,29 +8,28 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// Partition tells what Redis holds of partition p: its epoch (0: none, or unreadable), the run id it is pinned to, and whether its
-// ids were loaded under that epoch.
-func (c *Client) Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error) {
+// Partition tells what Redis holds of partition p.
+func (c *Client) Partition(ctx context.Context, p int) (stock.PartitionRegister, error) {
 	if err := c.partition(p); err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
-	reply, err := c.ask(ctx, p, "HMGET", c.keys[p].part, "epoch", "run_id", "ids")
+	reply, err := c.ask(ctx, p, "HMGET", c.keys[p].part, "epoch", "run_id", "ids", "open")
 	if err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
 	fields, _ := reply.([]any)
-	if len(fields) != 3 {
-		return 0, "", false, badReply("HMGET", reply)
+	if len(fields) != 4 {
+		return stock.PartitionRegister{}, badReply("HMGET", reply)
 	}
-	var text [3]string
+	var text [4]string
 	for i, f := range fields {
 		text[i], _ = f.(string)
 	}
 	epoch, ok := register(text[0])
 	if !ok {
-		epoch = 0
+		return stock.PartitionRegister{RunID: text[1]}, nil
 	}
-	return epoch, text[1], ok && text[2] == text[0], nil
+	return stock.PartitionRegister{Epoch: epoch, RunID: text[1], IDsLoaded: text[2] == text[0], Open: text[3] == text[0]}, nil
 }
 
 // OpenPartition begins an epoch of p in Redis, pinned to the server with that run id: all SKU keys count as not loaded from now on,

@@ -67,7 +67,7 @@ func (p *itemPool) put(it *item) {
 
 // fill makes it the item of r in partition p of partitions. The encoding happens here, in the caller's goroutine, to keep the
 // reserver's short. Without a line of p, lines is empty and the item cannot be sent.
-func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64) {
+func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64, ahead bool) {
 	appendIDHex(&it.id, r.ID)
 	it.buf, it.lines, it.ttl = it.buf[:0], it.lines[:0], ttl
 	for i := range r.Lines {
@@ -79,7 +79,7 @@ func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64) {
 	if ttl == peek {
 		it.buf = append(appendRecord(it.buf, r.Try, r.Fingerprint), '|')
 	} else {
-		it.buf = appendEntry(it.buf, r, it.lines, false)
+		it.buf = appendEntry(it.buf, r, it.lines, ahead)
 	}
 	it.state.Store(stateWaiting)
 }
@@ -135,8 +135,8 @@ func (it *item) settle(p *itemPool) {
 // It blocks until Redis has answered or ctx ends; one call takes at most Config.Timeout. Many callers share a call. Errors: a
 // *stock.LimitError (redis.pending_max), stock.ErrNotExecuted, or stock.ErrUnknown: then the same id and try may be asked again, and
 // are answered Won if they had been. The caller may use r again as soon as Reserve returns.
-func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error) {
-	return c.askFor(ctx, p, r, ms(ttl))
+func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration, ahead bool) (stock.CacheReply, error) {
+	return c.askFor(ctx, p, r, ms(ttl), ahead)
 }
 
 // Peek tells what Reserve would answer now, and writes nothing: Won means that the lines of partition p would be won, or that they have
@@ -145,11 +145,11 @@ func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl t
 //
 // It shares calls with Reserve, and blocks and fails like it; ErrUnknown means no more than that there was no answer.
 func (c *Client) Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error) {
-	return c.askFor(ctx, p, r, peek)
+	return c.askFor(ctx, p, r, peek, false)
 }
 
 // askFor sends r, or a peek at it, through the reserver of p.
-func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl int64) (stock.CacheReply, error) {
+func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl int64, ahead bool) (stock.CacheReply, error) {
 	if err := cmp.Or(c.partition(p), checkReservation(r)); err != nil {
 		return stock.CacheReply{}, err
 	}
@@ -161,7 +161,7 @@ func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl in
 		return stock.CacheReply{Code: stock.CacheStale}, nil
 	}
 	it := c.items.get()
-	it.fill(r, p, c.cfg.Partitions, ttl)
+	it.fill(r, p, c.cfg.Partitions, ttl, ahead)
 	if len(it.lines) == 0 {
 		c.items.put(it)
 		return stock.CacheReply{}, fmt.Errorf("%w: no line is of partition %d", stock.ErrNotExecuted, p)

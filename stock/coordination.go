@@ -22,6 +22,14 @@ type PartitionState struct {
 	Doubtful int
 }
 
+// PartitionRegister is what Redis holds of a partition.
+type PartitionRegister struct {
+	Epoch     int64  // 0: none, or unreadable
+	RunID     string // of the server that Epoch is pinned to
+	IDsLoaded bool   // the ids within answers.keep were loaded under Epoch
+	Open      bool   // under Epoch its SKUs may sell ahead, and ids may be claimed
+}
+
 // The states of a partition.
 const (
 	PartitionOpen     = "open"     // Redis may sell ahead

@@ -30,7 +30,7 @@ type fakeCache struct {
 	closed   chan struct{} // receives one for each Close, if not nil
 }
 
-func (c *fakeCache) Reserve(_ context.Context, p int, r *stock.Reservation, _ time.Duration) (stock.CacheReply, error) {
+func (c *fakeCache) Reserve(_ context.Context, p int, r *stock.Reservation, _ time.Duration, _ bool) (stock.CacheReply, error) {
 	c.mu.Lock()
 	c.calls++
 	n := c.calls

@@ -12,7 +12,7 @@ import (
 type Cache interface {
 	// Reserve pre-deducts those lines of r that are of partition p, all or none. r names all lines: the open entry of a partition
 	// must be enough to settle the whole. Its errors are stock.ErrNotExecuted or stock.ErrUnknown.
-	Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error)
+	Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration, ahead bool) (stock.CacheReply, error)
 	// Peek says what Reserve would say now, and writes nothing. Its errors are those of Reserve.
 	Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error)
 	// Close tells what became of tries and what the database last said. It never blocks. Facts must be of that partition.

@@ -49,7 +49,7 @@ func (a *Admitter) ask(ctx context.Context, r *wanted) (stock.CacheReply, error)
 
 // reserve pre-deducts the lines of one partition.
 func (a *Admitter) reserve(ctx context.Context, r *wanted, p int) (stock.CacheReply, error) {
-	reply, err := a.cache.Reserve(ctx, p, &r.Reservation, a.openFor())
+	reply, err := a.cache.Reserve(ctx, p, &r.Reservation, a.openFor(), false)
 	if err == nil {
 		a.learn(r, p, reply)
 	}

@@ -150,7 +150,7 @@ func (w *world) addCache(ctx context.Context, t *testing.T, s *stock.Snapshot, c
 		t.Fatal(err)
 	}
 	for p := range 64 {
-		open, err := cache.OpenEntries(ctx, p, 10_000)
+		open, _, err := cache.OpenEntries(ctx, p, "", 10_000)
 		if err != nil {
 			t.Fatal(err)
 		}
