@@ -13,7 +13,7 @@ import (
 
 // Beater writes heartbeats; Store is one.
 type Beater interface {
-	Beat(ctx context.Context, gatewayID string, redisOK bool) (stock.Pulse, error)
+	Beat(ctx context.Context, gatewayID string, redisOK bool, out []bool) (stock.Pulse, error)
 }
 
 // HeartbeatConfig sets a Heartbeat. Zero values mean the defaults, where one is named.
@@ -26,6 +26,9 @@ type HeartbeatConfig struct {
 	Stale time.Duration
 	// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did. Needed; must not block.
 	RedisOK func() bool
+	// Out tells by partition whether this replica does not reach its Redis node; nil, or a nil answer, means that it reaches all. It must
+	// not block. The slice is read before the beat ends, and not kept.
+	Out func() []bool
 	// Listen is told of every beat, from the goroutine of Run. It must not block: the next beat waits for it.
 	Listen func(stock.Pulse)
 	// Log may be nil.
@@ -69,8 +72,12 @@ func (h *Heartbeat) Loop() *loop.Loop { return h.loop }
 func (h *Heartbeat) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
+	var out []bool
+	if h.cfg.Out != nil {
+		out = h.cfg.Out()
+	}
 	at := time.Now()
-	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK())
+	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK(), out)
 	if err != nil {
 		return err
 	}

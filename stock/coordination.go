@@ -51,6 +51,14 @@ func (p Pulse) MostOut(partition int) bool {
 	return partition < len(p.Out) && 2*p.Out[partition] > p.Live
 }
 
+// Doubt is a replica that fell silent before it had drained: units that it may have sold are not given back.
+type Doubt struct {
+	P       int
+	Gateway string
+	Epoch   int64     // of the draining; whoever drains under it, or a later one, ends the doubt
+	At      time.Time // when it was noted, database clock
+}
+
 // Lease is a named, fenced right to do a job. Token rises each time that the lease changes hands; the database checks it in the
 // transactions that rely on the lease.
 type Lease struct {
