@@ -114,6 +114,9 @@ func (s *sale) Terms(sku, named string) (admission.Terms, *admission.Refusal) {
 	return admission.Terms{Activity: t.Activity, Limit: t.Limit, LimitKey: t.LimitKey, OpenLimit: t.OpenLimit, Hold: t.Hold}, nil
 }
 
+// AnyEventual implements admission.Sale.
+func (s *sale) AnyEventual() bool { return false }
+
 // refusalOf says when to come again by the clock that the start is of: ours may be hours off.
 func refusalOf(w *rules.Window, sku string, now time.Time) *admission.Refusal {
 	r := &admission.Refusal{Code: w.Code, Detail: w.Detail, SKU: sku}

@@ -31,6 +31,11 @@ type Config struct {
 	// AskMaxDefault and AskWaitDefault.
 	AskMax  int
 	AskWait time.Duration
+	// AheadMax bounds the orders that were forwarded ahead and are not settled yet (ahead.pending); at the bound orders for eventual SKUs
+	// wait for their commit. Zero means AheadMaxDefault.
+	AheadMax int
+	// Replicas is how many gateways share the sales of a SKU: grants are sized by it. Nil: 1.
+	Replicas func() int
 }
 
 // What a zero AskMax and AskWait mean.
@@ -38,6 +43,9 @@ const (
 	AskMaxDefault  = 64
 	AskWaitDefault = 2 * time.Second
 )
+
+// AheadMaxDefault is what a zero AheadMax means.
+const AheadMaxDefault = 5000
 
 // Admitter decides about wishes and books outcomes. It is safe for concurrent use.
 type Admitter struct {
@@ -68,6 +76,8 @@ type Parts struct {
 	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
+	// Aheads counts what is on its way by partition and epoch. Nil: nothing is sold ahead.
+	Aheads *Aheads
 	// Sale gives the terms of each line. It must be set.
 	Sale Sale
 	// Backend asks the order service. Nil: nobody can be asked, and no unknown outcome is taken over.

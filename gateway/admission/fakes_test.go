@@ -76,6 +76,12 @@ func (c *fakeCache) Load(context.Context, int, []stock.Fact) (bool, error) {
 	return c.load()
 }
 
+func (c *fakeCache) Claim(context.Context, int, *stock.Reservation, time.Duration, stock.Try) (stock.ClaimReply, error) {
+	return stock.ClaimReply{Code: stock.ClaimOurs, IDsLoaded: true}, nil
+}
+
+func (c *fakeCache) FindOpen(context.Context, stock.ID) ([]stock.OpenEntry, error) { return nil, nil }
+
 // said is the log of calls, in order, and clears it.
 func (c *fakeCache) said() string {
 	c.mu.Lock()
@@ -146,9 +152,15 @@ func (s *fakeSale) Terms(sku, named string) (Terms, *Refusal) {
 	return s.terms(sku, named)
 }
 
+func (s *fakeSale) AnyEventual() bool { return false }
+
 type fakeFleet bool
 
 func (f fakeFleet) AllRedisOK() bool { return bool(f) }
+
+func (f fakeFleet) Alive(context.Context, string) (alive, known bool) { return true, true }
+
+func (f fakeFleet) Now() time.Time { return time.Now() }
 
 type fakeEpochs struct{ stale chan int }
 

@@ -47,6 +47,13 @@ func (s sale) Terms(sku, _ string) (admission.Terms, *admission.Refusal) {
 	return admission.Terms{Hold: time.Hour}, nil
 }
 
+func (s sale) AnyEventual() bool { return false }
+
+// fleet is what a replica knows of the others.
+type fleet struct{ *ledger.Heartbeat }
+
+func (fleet) Alive(context.Context, string) (alive, known bool) { return false, false }
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -80,7 +87,7 @@ func start(t *testing.T, name, dsn, redis string, terms sale) *replica {
 		ForwardWithin: 2 * time.Second, QueueWait: 30 * time.Second, Transaction: 30 * time.Second, BookWait: time.Minute,
 		PendingMax: 10_000, FindMax: 10_000, LoadRate: 1000,
 		StockWait: func(string) (time.Duration, string) { return 30 * time.Second, "hotspot.shared.max_wait" }},
-		admission.Parts{Cache: r.client, Ledger: r.deduct, Rows: r.store, Facts: r.store, Fleet: beat, Epochs: e.back, Sale: terms,
+		admission.Parts{Cache: r.client, Ledger: r.deduct, Rows: r.store, Facts: r.store, Fleet: fleet{beat}, Epochs: e.back, Sale: terms,
 			Log: zaptest.NewLogger(t)})
 	r.run(t, r.deduct.Run, beat.Run, e.back.Run)
 	for p := range partitions { // Stale until it is loaded, then not loaded: nobody has asked for a SKU of it

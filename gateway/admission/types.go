@@ -22,6 +22,7 @@ type Terms struct {
 	LimitKey  string        // key of Limit in the configuration, for the refusal
 	OpenLimit int64         // most reservations that one user may hold at a time; 0 = no limit
 	Hold      time.Duration // how long a reservation is held before it expires; above zero
+	Eventual  bool          // it may be sold ahead
 }
 
 // Source says who decided: the value of the Stockgate-Source header.
