@@ -143,8 +143,7 @@ func scanBusy(reply *lockReply) func(*sql.Rows) error {
 
 func (s *postgresSession) read(req readRequest, h *held) error {
 	if len(req.skus) > 0 {
-		s.script.query(scanState(h), `SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating `+
-			`FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
+		s.script.query(scanState(h), `SELECT `+stateNames+` FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
 	}
 	if len(req.takes) > 0 {
 		s.lockTakes(req.takes, h)
@@ -158,7 +157,7 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 		}
 	}
 	if len(req.partitions) > 0 {
-		s.script.query(scanEpoch(h), `SELECT p, epoch FROM stockgate.partition_state WHERE p = ANY('%s'::integer[])`,
+		s.script.query(scanPartition(h), `SELECT p, epoch, state, ahead FROM stockgate.partition_state WHERE p = ANY('%s'::integer[])`,
 			numberArray(req.partitions))
 	}
 	if len(req.opKeys) > 0 {
@@ -199,11 +198,15 @@ func scanHeld(h *held) func(*sql.Rows) error {
 	}
 }
 
+// stateNames are the columns of sku_state, in the order of scanState.
+const stateNames = `sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating, ahead, doubtful, grant_ver`
+
 // scanState reads sku_state. A SKU without a stock row has one too, if stockgate knew it before.
 func scanState(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var k skuState
-		err := rows.Scan(&k.sku, &k.granted, &k.ver, &k.seq, &k.last, &k.paused, &k.stockIn, &k.held, &k.confirmed, &k.compensating)
+		err := rows.Scan(&k.sku, &k.granted, &k.ver, &k.seq, &k.last, &k.paused, &k.stockIn, &k.held, &k.confirmed, &k.compensating,
+			&k.ahead, &k.doubtful, &k.grantVer)
 		if err != nil {
 			return err
 		}
@@ -217,12 +220,11 @@ func scanState(h *held) func(*sql.Rows) error {
 	}
 }
 
-func scanEpoch(h *held) func(*sql.Rows) error {
+func scanPartition(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
-		var p int
-		var epoch int64
-		err := rows.Scan(&p, &epoch)
-		h.epochs[p] = epoch
+		var p partition
+		err := rows.Scan(&p.p, &p.epoch, &p.state, &p.ahead)
+		h.partitions[p.p] = &p
 		return err
 	}
 }

@@ -123,7 +123,7 @@ func (t *transaction) run(wait bool) error {
 
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
-		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, epochs: map[int]int64{}, parts: map[partKey]map[string]int64{}}
+		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, parts: map[partKey]map[string]int64{}}
 	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts, full: !t.p.onlyNew()}
 	t.h.takes = make(map[takeKey]*takeState, len(req.takes))
 	req.partitions = partitionsOf(req.skus, t.s.cfg.Partitions)
@@ -137,7 +137,7 @@ func (t *transaction) read(reply lockReply) error {
 	}
 	for _, sku := range req.skus {
 		if k := t.h.skus[sku]; k != nil {
-			k.epoch = t.h.epochs[stock.Partition(sku, t.s.cfg.Partitions)]
+			k.partition = t.h.partitionOf(sku, t.s.cfg.Partitions)
 			t.h.noticeExternal(k)
 		}
 	}

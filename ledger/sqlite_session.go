@@ -49,8 +49,7 @@ func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 
 func (s *sqliteSession) read(req readRequest, h *held) error {
 	h.now = s.now
-	err := s.c.rows(s.l.expand(`SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating
-		FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
+	err := s.c.rows(s.l.expand(`SELECT `+stateNames+` FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,8 @@ func (s *sqliteSession) read(req readRequest, h *held) error {
 	if err != nil {
 		return err
 	}
-	err = s.c.rows(s.l.expand(`SELECT p, epoch FROM {partition_state} WHERE p {in numbers $1}`), []any{jsonList(req.partitions)}, scanEpoch(h))
+	err = s.c.rows(s.l.expand(`SELECT p, epoch, state, ahead FROM {partition_state} WHERE p {in numbers $1}`),
+		[]any{jsonList(req.partitions)}, scanPartition(h))
 	if err != nil {
 		return err
 	}
@@ -127,12 +127,14 @@ func (s *sqliteSession) writeStock(h *held) error {
 				return err
 			}
 		}
-		_, err := s.c.each(s.l.expand(`INSERT INTO {sku_state} (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
-				compensating, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now})
+		_, err := s.c.each(s.l.expand(`INSERT INTO {sku_state} (`+stateNames+`, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {now})
 			ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
 				last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
-				confirmed = excluded.confirmed, compensating = excluded.compensating, updated_at = excluded.updated_at`),
-			k.sku, k.granted, k.ver, k.seq, k.last, k.paused, k.stockIn, k.held, k.confirmed, k.compensating)
+				confirmed = excluded.confirmed, compensating = excluded.compensating, ahead = excluded.ahead,
+				doubtful = excluded.doubtful, grant_ver = excluded.grant_ver, updated_at = excluded.updated_at`),
+			k.sku, k.granted, k.ver, k.seq, k.last, k.paused, k.stockIn, k.held, k.confirmed, k.compensating,
+			k.ahead, k.doubtful, k.grantVer)
 		if err != nil {
 			return err
 		}

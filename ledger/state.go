@@ -20,7 +20,7 @@ type held struct {
 	ops           map[opKey]doneOp             // stock changes with an op id that the ledger has already
 	takes         map[takeKey]*takeState       // what users have of what they may have no more than so much of
 	parts         map[partKey]map[string]int64 // releases by lines that the ledger has already: units by SKU
-	epochs        map[int]int64                // of the SKUs' partitions, read after their locks
+	partitions    map[int]*partition           // those of the SKUs that have a row, read after the SKUs' locks
 
 	entries []entry // ledger rows to append, in order
 }
@@ -67,12 +67,32 @@ type skuState struct {
 	last      int64 // available as stockgate last left it
 	ver, seq  int64
 	paused    bool
-	epoch     int64
+	ahead     bool       // Redis sells from what is granted
+	doubtful  int64      // of granted, what a silent replica may have sold
+	grantVer  int64      // ver of the transaction that granted last
+	partition *partition // never nil once read
 
 	stockIn, held, confirmed, compensating int64
 
 	moved   int64 // what the transaction adds to the stock row
 	touched bool  // something is written, so ver has gone up
+}
+
+// partition is a SKU's partition, as it stood after the SKU's lock; one that Redis was never loaded with is open under epoch 0.
+type partition struct {
+	p     int
+	epoch int64
+	state string
+	ahead bool // a SKU of it sells, or has sold, ahead
+}
+
+// partitionOf gives the partition that sku belongs to.
+func (h *held) partitionOf(sku string, partitions int) *partition {
+	p := stock.Partition(sku, partitions)
+	if h.partitions[p] == nil {
+		h.partitions[p] = &partition{p: p, state: stock.PartitionOpen}
+	}
+	return h.partitions[p]
 }
 
 // rowState is one reservation under its lock.
@@ -100,7 +120,8 @@ func (k *skuState) touch() {
 }
 
 func (k *skuState) fact() stock.Fact {
-	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Paused: k.paused, Epoch: k.epoch, Ver: k.ver}
+	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Doubtful: k.doubtful, Ahead: k.ahead, Paused: k.paused,
+		Epoch: k.partition.epoch, Ver: k.ver}
 }
 
 // sum is the running sum that a state's units count in, nil if none.
