@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ type fakeDB struct {
 	sweptFacts []stock.Fact
 	ops        []*stock.Op
 	locked     string // a SKU whose stock row somebody else keeps locked
+	fleet      fakeFleet
 }
 
 type fakeLease struct {
@@ -36,7 +38,8 @@ type fakeLease struct {
 
 func newFakeDB(partitions int, skus ...string) *fakeDB {
 	db := &fakeDB{states: make([]stock.PartitionState, partitions), raised: make([]int, partitions), leases: map[string]fakeLease{},
-		facts: map[string]stock.Fact{}, changed: map[string]time.Time{}, sweeps: map[stock.ID]*stock.Row{}}
+		facts: map[string]stock.Fact{}, changed: map[string]time.Time{}, sweeps: map[stock.ID]*stock.Row{},
+		fleet: fakeFleet{seen: map[string]time.Time{}, drained: map[string]map[int]int64{}, doubts: map[int]map[string]int64{}}}
 	for p := range db.states {
 		db.states[p].P = p
 	}
@@ -99,16 +102,20 @@ func (db *fakeDB) RaiseEpochs(_ context.Context, holder string, leases []stock.L
 	}
 	defer db.mu.Unlock()
 	var out []stock.PartitionState
-	for _, l := range leases {
-		if have := db.leases[l.Name]; have.holder != holder || have.token != l.Token || have.until.Before(time.Now()) {
-			return nil, fmt.Errorf("lease %s is lost: %w", l.Name, stock.ErrNotExecuted)
-		}
+	if err := db.fence(holder, leases); err != nil {
+		return nil, err
 	}
 	for _, l := range leases {
 		var p int
 		fmt.Sscanf(l.Name, "partition/%d", &p)
 		s := &db.states[p]
-		s.Epoch, s.RunID, s.State = max(s.Epoch, atLeast[p])+1, runID, "open"
+		s.Epoch, s.RunID = max(s.Epoch, atLeast[p])+1, runID
+		switch {
+		case !s.Ahead:
+			s.State = stock.PartitionOpen
+		case s.State == stock.PartitionOpen:
+			s.State, s.DrainEpoch = stock.PartitionDraining, s.Epoch
+		}
 		db.raised[p]++
 		out = append(out, *s)
 	}
@@ -277,6 +284,7 @@ type fakePart struct {
 	epoch  int64
 	pinned string
 	ids    bool
+	open   bool
 }
 
 func newFakeRedis(runID string) *fakeRedis {
@@ -371,7 +379,7 @@ func (c *fakeClient) Partition(_ context.Context, p int) (stock.PartitionRegiste
 	}
 	defer c.mu.Unlock()
 	part := c.parts[p]
-	return stock.PartitionRegister{Epoch: part.epoch, RunID: part.pinned, IDsLoaded: part.ids}, nil
+	return stock.PartitionRegister{Epoch: part.epoch, RunID: part.pinned, IDsLoaded: part.ids, Open: part.open}, nil
 }
 
 func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Registers, error) {
@@ -487,4 +495,34 @@ func (c *fakeClient) Due(_ context.Context, p, limit int) ([]stock.OpenEntry, er
 	defer c.mu.Unlock()
 	due := slices.Clone(c.open[p])
 	return due[:min(limit, len(due))], nil
+}
+
+func (c *fakeClient) OpenAhead(_ context.Context, p int, epoch int64) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
+	if c.parts[p].epoch != epoch {
+		return stock.ErrNotExecuted
+	}
+	part := c.parts[p]
+	part.open = true
+	c.parts[p] = part
+	return nil
+}
+
+// OpenEntries gives them in pages of one, so that cursors are used.
+func (c *fakeClient) OpenEntries(_ context.Context, p int, after string, _ int) ([]stock.OpenEntry, string, error) {
+	if err := c.begin(); err != nil {
+		return nil, "", err
+	}
+	defer c.mu.Unlock()
+	open := slices.SortedFunc(slices.Values(c.open[p]), func(a, b stock.OpenEntry) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	for _, e := range open {
+		if id := e.ID.String(); id > after {
+			e.Epoch = c.parts[p].epoch
+			return []stock.OpenEntry{e}, id, nil
+		}
+	}
+	return nil, "", nil
 }

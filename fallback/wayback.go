@@ -6,112 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
-
-// EpochStore is what the way back needs of the database; ledger.Store is one.
-type EpochStore interface {
-	Partitions(ctx context.Context) ([]stock.PartitionState, error)
-	RaiseEpochs(ctx context.Context, holder string, leases []stock.Lease, runID string, atLeast map[int]int64) ([]stock.PartitionState, error)
-	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
-	ReleaseLeases(ctx context.Context, holder string, leases []stock.Lease) error
-	Facts(ctx context.Context, skus []string) ([]stock.Fact, error)
-	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
-	Recent(ctx context.Context, since time.Time, after stock.Cursor, limit int) ([]stock.RecentRow, stock.Cursor, error)
-}
-
-// Cache is what the way back needs of Redis; luascripts.Client is one.
-type Cache interface {
-	// NodeOf names the node that a partition is on, as far as known; it does not block.
-	NodeOf(p int) string
-	// LookAgain hints that some may be elsewhere by now; it does not block.
-	LookAgain()
-	RunIDOf(ctx context.Context, node string) (string, error)
-	Partition(ctx context.Context, p int) (stock.PartitionRegister, error)
-	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error
-	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
-	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
-	SetIDsLoaded(ctx context.Context, p int, epoch int64) error
-	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
-}
-
-// WayBackConfig sets a WayBack. Zero values mean the defaults, where one is named.
-type WayBackConfig struct {
-	// Holder is the gateway id, under which leases are held.
-	Holder string
-	// Partitions is P.
-	Partitions int
-	// Every is the pause between looks at the database and at Redis; hints make them come at once. Defaults to 1 s.
-	Every time.Duration
-	// AnswersKeep is how far back ids are loaded (answers.keep).
-	AnswersKeep time.Duration
-	// ReplicaTimeout is when a silent replica is gone (D): by then every live one has learned an epoch. Defaults to 10 s.
-	ReplicaTimeout time.Duration
-	// LeaseTTL is how long a lease outlives a holder that is gone. Defaults to 10 s.
-	LeaseTTL time.Duration
-	// LoadMax is how many SKUs are loaded at once when Redis comes back; the others are loaded when they are asked for. Defaults to
-	// 10,000.
-	LoadMax int
-	// LoadWindow is how lately a SKU must have changed to be among them. Defaults to 1 h.
-	LoadWindow time.Duration
-	// Lookback is how long before the breaker opened its outage may have begun: at least breaker.window. Defaults to 15 s.
-	Lookback time.Duration
-	// Overlap covers transactions that were under way when rows or facts were read by their time. Defaults to 10 s.
-	Overlap time.Duration
-	// Usable reports whether calls to the Redis node of partition p may be made: its breaker is closed. Needed; must not block.
-	Usable func(p int) bool
-	// Now is the database's clock, as far as known; zero: not yet, before the first heartbeat. Needed; must
-	// not block.
-	Now func() time.Time
-	// Check, if set, is asked before partitions are opened on a Redis node whose contents are new, and once a day: does it belong to
-	// this deployment? It renews the mark that says so.
-	Check func(ctx context.Context, node string) error
-	// Dropped, if set, counts the closes of partition p that were given up: Redis has not heard of them. Must not block.
-	Dropped func(p int) int64
-	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
-	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
-	AloneSince func(time.Time) bool
-	// Served, if set, names the SKUs that this replica sold lately: they are loaded first, and the patrol compares their vers.
-	Served func() []string
-	// Log may be nil.
-	Log *zap.Logger
-}
-
-// Pages of the way back. They bound memory and the length of one statement or call.
-const (
-	pageSKUs  = 256
-	pageRows  = 1000
-	pageFacts = 5000
-	// patrolled is how many partitions are looked at in each pass although nothing hints at them.
-	patrolled = 2
-)
-
-func (c WayBackConfig) withDefaults() WayBackConfig {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&c.Every, time.Second)
-	def(&c.ReplicaTimeout, 10*time.Second)
-	def(&c.LeaseTTL, 10*time.Second)
-	def(&c.LoadWindow, time.Hour)
-	def(&c.Lookback, 15*time.Second)
-	def(&c.Overlap, 10*time.Second)
-	if c.AloneSince == nil {
-		c.AloneSince = func(time.Time) bool { return false }
-	}
-	if c.LoadMax <= 0 {
-		c.LoadMax = 10_000
-	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	return c
-}
 
 // WayBack knows each partition's epoch, opens and loads Redis anew when its contents cannot be trusted, and tells Redis what was
 // done without it. It implements the epochs of luascripts.Client. See the package's documentation.
@@ -240,6 +138,21 @@ func (w *WayBack) RedisOK() bool {
 		}
 	}
 	return true
+}
+
+// Out is which partitions' nodes this replica does not reach, nil if it reaches all: what the heartbeat says besides. It does not block.
+func (w *WayBack) Out() []bool {
+	var out []bool
+	for p := range w.cfg.Partitions {
+		if w.cfg.Usable(p) {
+			continue
+		}
+		if out == nil {
+			out = make([]bool, w.cfg.Partitions)
+		}
+		out[p] = true
+	}
+	return out
 }
 
 func (w *WayBack) suspectAll() {
