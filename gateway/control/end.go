@@ -24,7 +24,7 @@ func (s *Server) confirmReservation(r *http.Request) (any, error) {
 	if err := readOrderRef(op, body); err != nil {
 		return nil, err
 	}
-	if err := s.run(r.Context(), op); err != nil {
+	if op, err = s.runNotice(r.Context(), op); err != nil {
 		return nil, err
 	}
 	if s.mayRetake(op) {
@@ -104,8 +104,9 @@ func (s *Server) releaseReservation(r *http.Request) (any, error) {
 	if err := readRelease(op, body); err != nil {
 		return nil, err
 	}
-	if err := s.run(r.Context(), op); err != nil {
-		return nil, repeatable(err, op.OpID)
+	id := op.OpID
+	if op, err = s.runNotice(r.Context(), op); err != nil {
+		return nil, repeatable(err, id)
 	}
 	if err := ofRelease(op); err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (s *Server) extendReservation(r *http.Request) (any, error) {
 	if op.Hold == 0 {
 		return nil, badField("hold", "absent", "must be how long the whole hold shall be, such as 25m")
 	}
-	row, err := s.rowOf(r)
+	row, err := s.settledRow(r.Context(), op.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -202,8 +203,8 @@ func TestFactsAreToldAfterACommitOnly(t *testing.T) {
 	b.do("POST", "/v1/stock/a/adjust", `{"delta":-9,"op":"x"}`)
 	b.breaks(func(*stock.Op) error { return stock.ErrUnknown })
 	b.do("PUT", "/v1/stock/a", `{"available":4}`)
-	if got := fmt.Sprint(b.published); got != "[{a 3 0 false 7 1 []}]" {
-		t.Fatalf("published %s", got)
+	if want := (stock.Fact{SKU: "a", Available: 3, Epoch: 7, Ver: 1}); len(b.published) != 1 || !reflect.DeepEqual(b.published[0], want) {
+		t.Fatalf("published %+v", b.published)
 	}
 }
 
@@ -212,7 +213,7 @@ func TestWithoutRedisStockIsChangedAndShownAllTheSame(t *testing.T) {
 	b := setup(t, func(_ *Config, deps *Deps) { deps.Cache = nil })
 	const change = `{"sku":"a","available":3,"granted":0,"paused":false,"ver":1,"epoch":7`
 	b.ok(change+`}`, "PUT", "/v1/stock/a", `{"available":3}`)
-	b.ok(change+`,"held":0,"confirmed":0,"compensating":0,"stock_in":3}`, "GET", "/v1/stock/a", "")
+	b.ok(change+`,"held":0,"confirmed":0,"compensating":0,"stock_in":3,"consistency":"strong"}`, "GET", "/v1/stock/a", "")
 }
 
 // A Redis that hangs until the caller gives up must not take the database's figures with it.
