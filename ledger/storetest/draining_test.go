@@ -47,6 +47,10 @@ func TestDrainingPostgres(t *testing.T) {
 		t.Parallel()
 		caseReopenWaits(t, newEnv(t, ledger.DriverPostgres, pg.Database))
 	})
+	t.Run("AWordThatCrossesADoubtEndsIt", func(t *testing.T) {
+		t.Parallel()
+		caseDoubtCrossed(t, newEnv(t, ledger.DriverPostgres, pg.Database))
+	})
 	t.Run("ABusyPartitionReopens", func(t *testing.T) {
 		t.Parallel()
 		caseReopenBusy(t, newEnv(t, ledger.DriverPostgres, pg.Database))
@@ -651,4 +655,37 @@ func (e *env) patientlyFew(do func() error) {
 		}
 	}
 	e.must(err)
+}
+
+// caseDoubtCrossed: a silent replica says drained after the completion has read that it had not, and before the doubt is written. The
+// doubt must not outlive the word.
+func caseDoubtCrossed(t *testing.T, e *env) {
+	e.cfg.LockTimeout, e.cfg.StatementTimeout = 20*time.Second, 30*time.Second
+	e.Store = e.open()
+	leases := e.aheadAt(3)
+	e.beatAs("gw-1")
+	e.after(e.BeginDrain, leases, stock.PartitionState{P: 3, Epoch: 2, State: stock.PartitionDraining, DrainEpoch: 2})
+	e.silence("gw-1", 11*time.Second)
+	db := e.db()
+	tx, err := db.BeginTx(t.Context(), nil) // holds the completion up where it writes the doubt
+	e.must(err)
+	_, err = tx.Exec("INSERT INTO stockgate.doubtful VALUES ('gw-1', 3, 1, now())")
+	e.must(err)
+	waiting := func(n int) func() bool {
+		return func() bool {
+			return e.number("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()") >= n
+		}
+	}
+	completed, said := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := e.CompleteDrains(context.Background(), holder, leases)
+		completed <- err
+	}()
+	testservices.Await(t, "the completion writes its doubt", waiting(1))
+	go func() { said <- e.SayDrained(context.Background(), "gw-1", map[int]int64{3: 2}) }()
+	testservices.Await(t, "the word is given, or waits", func() bool { return len(said) > 0 || waiting(2)() })
+	e.must(tx.Rollback())
+	e.must(<-completed)
+	e.must(<-said)
+	e.doubted()
 }
