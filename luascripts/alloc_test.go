@@ -69,7 +69,7 @@ func TestAllocationBudget(t *testing.T) {
 // fullBatch sends 128 reservations through a reserver of its own as Reserve does, from one goroutine.
 func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) {
 	v := &r.alone
-	v.c, v.p = r.Client, r.p("sku-0")
+	v.init(r.Client, r.p("sku-0"))
 	for range batchMaxDefault {
 		renew(res)
 		it := r.items.get()

@@ -210,8 +210,8 @@ func TestPeeksAndReservesShareABatch(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.open(1)
 		r.load("s", 3)
-		take := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), 60_000} }
-		look := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), peek} }
+		take := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), 60_000, false} }
+		look := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), peek, false} }
 		replies := r.batchIn(0, look(1, 1, 3), take(2, 1, 2), look(3, 1, 2), look(4, 1, 1), look(2, 1, 2), look(2, 9, 2), take(4, 1, 1), take(5, 1, 1))
 		want := []stock.CacheCode{stock.CacheWon, stock.CacheWon, stock.CacheWait, stock.CacheWon, stock.CacheWon, stock.CacheDuplicate,
 			stock.CacheWon, stock.CacheWait}

@@ -1,8 +1,10 @@
 package luascripts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -275,4 +277,50 @@ func (r *rig) peek(p int, res *stock.Reservation) stock.CacheReply {
 // takeKey is the key of a take register.
 func (r *rig) takeKey(sku, activity, user string) string {
 	return r.keys[r.p(sku)].take + string(appendTakeName(nil, sku, activity, user))
+}
+
+// claimed is a claim as it is sent.
+type claimed struct {
+	*stock.Reservation
+	replace stock.Try
+}
+
+// claimBatch sends claims of partition 0 as one batch, in order.
+func (r *rig) claimBatch(all ...claimed) []stock.ClaimReply {
+	r.Helper()
+	v := &claimer{}
+	v.init(r.Client, 0)
+	for _, a := range all {
+		it := r.items.get()
+		it.fillClaim(a.Reservation, 60_000, a.replace)
+		it.state.Store(stateSent)
+		v.batch = append(v.batch, it)
+	}
+	items := slices.Clone(v.batch)
+	v.send(r.servers.of(0))
+	replies := make([]stock.ClaimReply, len(items))
+	for i, it := range items {
+		<-it.done
+		if it.err != nil {
+			r.Fatal(it.err)
+		}
+		replies[i] = it.claim
+	}
+	return replies
+}
+
+// allOpen reads all open entries of p in pages, the longest overdue first.
+func (r *rig) allOpen(p, limit int) (all []stock.OpenEntry) {
+	r.Helper()
+	for after := ""; ; {
+		page, next, err := r.OpenEntries(context.Background(), p, after, limit)
+		if err != nil {
+			r.Fatal(err)
+		}
+		all = append(all, page...)
+		if after = next; after == "" {
+			slices.SortFunc(all, func(a, b stock.OpenEntry) int { return cmp.Compare(b.Overdue, a.Overdue) })
+			return all
+		}
+	}
 }
