@@ -67,6 +67,8 @@ type Pass struct {
 	// again: an earlier try of the reservation may have made an order, and nobody has said that it has not. Then neither that this
 	// try was not sent nor that it was refused proves that there is none.
 	again bool
+	// behind is the settle of an order that was forwarded ahead; nil: it is committed.
+	behind *settling
 }
 
 // OutcomeKind classifies what the backend did.
