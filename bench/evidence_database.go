@@ -15,6 +15,7 @@ import (
 type databaseSource struct {
 	store      *ledger.Store
 	redis      *luascripts.Client // nil: not given
+	gone       bool               // what Redis has at the end cannot be read: it was killed for good
 	partitions int
 }
 
@@ -27,11 +28,15 @@ func newDatabaseSource(o *options) (*databaseSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--dsn: %w", err)
 	}
-	d := &databaseSource{store: store, partitions: o.partitions}
+	d := &databaseSource{store: store, partitions: o.partitions, gone: o.kill > 0 && o.back == 0}
 	if o.redis == "" || o.redis == redisNone {
 		return d, nil
 	}
-	d.redis, err = luascripts.Open(luascripts.Config{Mode: luascripts.ModeStandalone, Addresses: []string{o.redis}, Prefix: o.prefix,
+	mode, nodes := luascripts.ModeStandalone, []string{o.redis}
+	if o.redis == redisCluster {
+		mode, nodes = luascripts.ModeCluster, o.nodes
+	}
+	d.redis, err = luascripts.Open(luascripts.Config{Mode: mode, Addresses: nodes, Prefix: o.prefix,
 		Partitions: o.partitions, PoolSize: 2, Timeout: redisTimeout}, noEpochs{}, nil, nil)
 	if err != nil {
 		d.close()
@@ -64,7 +69,7 @@ func (d *databaseSource) read(ctx context.Context, s *stock.Snapshot, skus []str
 	}
 	s.Parts |= all.Parts
 	s.At, s.SKUs, s.Reservations = all.At, all.SKUs, all.Reservations
-	if d.redis == nil {
+	if d.redis == nil || d.gone {
 		return nil
 	}
 	if err := d.readRedis(ctx, s, skus); err != nil {
