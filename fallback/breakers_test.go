@@ -108,6 +108,14 @@ func (s *twoNodes) Registers(ctx context.Context, skus []string) ([]stock.Regist
 	return s.of(stock.Partition(skus[0], testPartitions)).Registers(ctx, skus)
 }
 
+func (s *twoNodes) OpenAhead(ctx context.Context, p int, epoch int64) error {
+	return s.of(p).OpenAhead(ctx, p, epoch)
+}
+
+func (s *twoNodes) OpenEntries(ctx context.Context, p int, after string, limit int) ([]stock.OpenEntry, string, error) {
+	return s.of(p).OpenEntries(ctx, p, after, limit)
+}
+
 // clustered is a replica over two nodes. The breaker of a node that is down is open.
 func clustered(t *testing.T, db *fakeDB) (*WayBack, *twoNodes) {
 	t.Helper()

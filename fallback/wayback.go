@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -25,7 +24,11 @@ type WayBack struct {
 	// was read before. They do go back with the database (a restored one): then Redis is ahead, and that must show.
 	learning sync.Mutex
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
-	suspect, unloaded []atomic.Bool
+	// unclaimed ones have their ids loaded, but not the claims.
+	suspect, unloaded, unclaimed []atomic.Bool
+	// busy partitions have a job of this process at them that needs their leases. selling ones had a SKU that sells ahead when last looked.
+	busy, selling []atomic.Bool
+	drains        drains
 	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes of
 	// each partition had been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
@@ -33,28 +36,32 @@ type WayBack struct {
 	dropped  []int64
 	lastPass time.Time
 	checked  time.Time
+	eventual time.Time // when the rules last let a SKU sell ahead
 	// outage is, per partition, when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard
 	// everything. on is the node that the partition was on in the last pass.
 	outage []atomic.Pointer[time.Time]
 	on     []atomic.Pointer[string]
 
-	learn, back, ids *loop.Loop
+	learn, back, ids, say, drain *loop.Loop
 }
 
 // NewWayBack makes a WayBack that knows no epoch yet; Run does the work.
 func NewWayBack(store EpochStore, cache Cache, worker loop.Worker, cfg WayBackConfig) *WayBack {
 	cfg = cfg.withDefaults()
-	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
-		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions),
+	flags := func() []atomic.Bool { return make([]atomic.Bool, cfg.Partitions) }
+	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64), drains: newDrains(cfg.Partitions),
+		suspect: flags(), unloaded: flags(), unclaimed: flags(), busy: flags(), selling: flags(),
 		outage: make([]atomic.Pointer[time.Time], cfg.Partitions), on: make([]atomic.Pointer[string], cfg.Partitions), dropped: make([]int64, cfg.Partitions)}
 	none := noStates(cfg.Partitions)
 	w.states.Store(&none)
 	w.suspectAll()
-	w.lastPass = time.Now()
+	w.lastPass, w.eventual = time.Now(), time.Now()
 	w.Missed(w.lastPass)
 	w.learn = loop.New("epochs", cfg.Every, cfg.Log, w.learnPass)
 	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
 	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
+	w.say = loop.New("drained", cfg.Every, cfg.Log, w.sayPass)
+	w.drain = loop.New("drain", cfg.Every, cfg.Log, w.drainPass)
 	for _, l := range w.Loops() {
 		l.Pause(cfg.Every / 5) // hints come by the thousand
 	}
@@ -71,7 +78,7 @@ func (w *WayBack) Run(ctx context.Context) {
 }
 
 // Loops are the jobs, for metrics.
-func (w *WayBack) Loops() []*loop.Loop { return []*loop.Loop{w.learn, w.back, w.ids} }
+func (w *WayBack) Loops() []*loop.Loop { return []*loop.Loop{w.learn, w.back, w.ids, w.say, w.drain} }
 
 // Epoch is what this replica last learned of partition p. It does not block. Epoch 0: nothing yet.
 func (w *WayBack) Epoch(p int) (epoch int64, runID string) {
@@ -86,8 +93,12 @@ func (w *WayBack) Stale(p int) {
 	w.back.Poke()
 }
 
-// Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for.
-func (w *WayBack) Heard() { w.learn.Poke() }
+// Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for. It may also have told that most
+// replicas do not reach Redis.
+func (w *WayBack) Heard() {
+	w.learn.Poke()
+	w.drain.Poke()
+}
 
 // BreakerChanged takes the word of a node's breaker. When it opens, an outage of the node's partitions has begun; when it closes, the
 // way back begins at once.
@@ -200,6 +211,13 @@ func (w *WayBack) publish(now, states []stock.PartitionState) []stock.PartitionS
 			now[s.P] = s
 		}
 	}
-	w.states.Store(&now)
+	was := w.states.Swap(&now)
+	for p, s := range now {
+		if s.State != (*was)[p].State || s.DrainEpoch != (*was)[p].DrainEpoch {
+			w.say.Poke()
+			w.drain.Poke()
+			break
+		}
+	}
 	return now
 }
