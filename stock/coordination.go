@@ -97,11 +97,13 @@ type Cursor struct {
 	ID        ID
 }
 
-// DueRow is a held reservation that the order service may have to be asked about: its outcome is unknown, or its time is over.
+// DueRow is a reservation that the order service may have to be asked about: held, and its outcome is unknown or its time is over; or
+// surplus, and its outcome is unknown.
 type DueRow struct {
 	ID         ID
 	Try        Try
 	Route      string
+	Surplus    bool // forwarded ahead, with nothing left to deduct: it holds no units
 	Outcome    Outcome
 	Reason     string // "" while its gateway is still working on it
 	Owner      string

@@ -155,7 +155,7 @@ const (
 	duePagesMax = 20  // pages that one call reads: what is due and known is in between
 )
 
-// unknowns lists the held reservations of unknown outcome, oldest first. Those in flight are among them, and said to be.
+// unknowns lists the held and surplus reservations of unknown outcome, oldest first. Those in flight are among them, and said to be.
 func (s *Server) unknowns(r *http.Request, q query, limit int) (any, error) {
 	from, err := q.cursor()
 	if err != nil {
@@ -204,7 +204,7 @@ func (s *Server) unknownOf(r *http.Request, due []stock.DueRow, limit int, last 
 	}
 	views := make([]api.Reservation, 0, len(ids))
 	for _, id := range ids {
-		if row := found[id]; row != nil && row.State == stock.StateHeld && row.Outcome == stock.OutcomeUnknown {
+		if row := found[id]; row != nil && (row.State == stock.StateHeld || row.State == stock.StateSurplus) && row.Outcome == stock.OutcomeUnknown {
 			view := viewWhole(row)
 			view.Age = age[id]
 			views = append(views, view)

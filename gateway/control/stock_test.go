@@ -24,7 +24,7 @@ func TestStockIsSetSeenAdjustedAndPaused(t *testing.T) {
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":true,"ver":3,"epoch":7}`, "POST", "/v1/stock/sku-1/pause", "")
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":4,"epoch":7}`, "POST", "/v1/stock/sku-1/resume", `{"reason":"again"}`)
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7}`, "POST", "/v1/stock/sku-1/sync", `{}`)
-	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7,"held":0,"confirmed":0,"compensating":0,"stock_in":105,`+
+	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7,"held":0,"confirmed":0,"compensating":0,"stock_in":105,"consistency":"strong",`+
 		`"redis":{"loaded":true,"base":9,"rest":1,"out":2,"free":7,"ver":3,"epoch":7,"paused":false}}`, "GET", "/v1/stock/sku-1", "")
 	if got := b.executed()[0]; got.Reason != "opening" || got.Actor != "loopback" || got.Class != stock.ClassPrededuct || got.Deadline.IsZero() {
 		t.Fatalf("the op was %+v", got)
