@@ -248,7 +248,7 @@ func (a *app) registerMetrics() error {
 // newCore wires what admits orders.
 func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
-	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: fleetOf{a.beat}, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: fleetOf{a.beat, a.store}, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
@@ -270,10 +270,16 @@ func (a *app) newCore(meta ledger.Meta) *core {
 }
 
 // fleetOf is what admission may know of the other gateways.
-type fleetOf struct{ *ledger.Heartbeat }
+type fleetOf struct {
+	*ledger.Heartbeat
+	store *ledger.Store
+}
 
 // Alive implements admission.Fleet.
-func (f fleetOf) Alive(context.Context, string) (alive, known bool) { return false, false }
+func (f fleetOf) Alive(ctx context.Context, gateway string) (alive, known bool) {
+	live, err := f.store.Alive(ctx, []string{gateway})
+	return live[gateway], err == nil
+}
 
 // wirePublic wires the public side.
 func (a *app) wirePublic() error {

@@ -89,14 +89,14 @@ func (r *wanted) doubt(sent time.Time) {
 	}
 }
 
-// reserveAgain asks once more after a lost reply. A win is this try's own, had now or then. Any other answer proves nothing: the call
-// without a reply may yet be executed.
+// reserveAgain asks once more after a lost reply. A win is this try's own, had now or then, if the epoch is still the one that it is counted
+// under. Any other answer proves nothing: the call without a reply may yet be executed.
 func (a *Admitter) reserveAgain(ctx context.Context, r *wanted) (stock.CacheReply, error) {
 	reply, err := a.reserve(ctx, r, r.first)
 	switch {
 	case err != nil: // whatever it is, the earlier call decides
 		return reply, fmt.Errorf("%w: asked twice: %s", stock.ErrUnknown, err.Error())
-	case reply.Code != stock.CacheWon:
+	case reply.Code != stock.CacheWon, len(r.on.stays) == 0, r.on.stays[0].epoch != reply.Epoch:
 		return reply, fmt.Errorf("%w: asked again and told %s", stock.ErrUnknown, reply.Code)
 	}
 	return reply, nil

@@ -44,7 +44,7 @@ func (a *Admitter) claimAhead(ctx context.Context, r *wanted) error {
 	switch {
 	case err != nil:
 		return &decidedError{refuse(SourceNone, refuseErr(err))}
-	case row != nil && !(row.Reopens() && row.Fingerprint == r.Fingerprint):
+	case row != nil && !r.mayReopen(row):
 		return &decidedError{a.fromRow(ctx, r, SourceDatabase, row)}
 	}
 	return nil
@@ -112,7 +112,7 @@ func (a *Admitter) taken(ctx context.Context, r *wanted, reply stock.ClaimReply)
 	switch {
 	case err != nil:
 		return &decidedError{refuse(SourceRedis, refuseErr(err))}
-	case row != nil && !(row.Reopens() && row.Fingerprint == r.Fingerprint):
+	case row != nil && !r.mayReopen(row):
 		return &decidedError{a.fromRow(ctx, r, SourceRedis, row)}
 	case row != nil && row.Try == reply.KnownTry:
 		return nil
@@ -122,6 +122,11 @@ func (a *Admitter) taken(ctx context.Context, r *wanted, reply stock.ClaimReply)
 		return nil
 	}
 	return &decidedError{a.inFlight(&r.Reservation, SourceRedis)}
+}
+
+// mayReopen reports whether the row leaves its id to this order.
+func (r *wanted) mayReopen(row *stock.Row) bool {
+	return row.Reopens() && row.Fingerprint == r.Fingerprint
 }
 
 // gone reports whether a gateway surely has no heartbeat any more.
