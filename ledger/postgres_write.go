@@ -33,6 +33,8 @@ func (s *postgresSession) write(h *held) error {
 	writeChanged(&w, changed)
 	writeTakes(&w, h.changedTakes())
 	writeAnswers(&w, h.answeredRows())
+	writeAhead(&w, h.aheadPartitions())
+	writeRepairs(&w, h.changedRepairs())
 	writeLedger(&w, h.entries)
 	query := "WITH " + strings.Join(w.parts, ",\n") + "\nSELECT sku, available FROM moved UNION ALL SELECT '', count(*) FROM changed"
 	err := s.c.rows(query, w.args, func(rows *sql.Rows) error { return expect.row(rows, len(changed)) })

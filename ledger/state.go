@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,11 @@ type held struct {
 	parts         map[partKey]map[string]int64 // releases by lines that the ledger has already: units by SKU
 	partitions    map[int]*partition           // those of the SKUs that have a row, read after the SKUs' locks
 
-	entries []entry // ledger rows to append, in order
+	tried map[tryKey]bool // tries, of those asked for, that the ledger has rows of
+
+	entries []entry             // ledger rows to append, in order
+	repairs map[stock.ID]repair // compensation rows to write
+	lacking lack                // what is to be locked besides: nothing that was decided counts
 }
 
 // opKey names a change of stock that was given an op id.
@@ -53,6 +58,7 @@ type partKey struct {
 // entry is a ledger row to append.
 type entry struct {
 	stock.LedgerRow
+	granted       int64 // what it adds to granted; the rest of Delta moves available
 	reason, actor string
 }
 
@@ -60,6 +66,7 @@ type entry struct {
 // are noticed, available = last, unless the SKU is corrupt or has no stock row.
 type skuState struct {
 	sku       string
+	unlocked  bool  // the stock row was left alone: it counts as present, and as stockgate last left it
 	present   bool  // it has a stock row
 	whole     bool  // the stock row holds an integer; otherwise NULL or something else: nothing can be moved
 	available int64 // of the stock row, as it will stand after the transaction
@@ -84,6 +91,11 @@ type partition struct {
 	epoch int64
 	state string
 	ahead bool // a SKU of it sells, or has sold, ahead
+
+	doubts int  // replicas that are doubtful; read for OpGrantBack alone
+	locked bool // its row is locked against changes
+	owned  bool // its row is locked for our own change
+	dirty  bool // ahead is to be written
 }
 
 // partitionOf gives the partition that sku belongs to.
@@ -145,7 +157,8 @@ func (h *held) append(k *skuState, e entry) {
 	e.SKU, e.Seq, e.At = k.sku, k.seq, h.now
 	e.Before = k.last + k.granted
 	e.After = e.Before + e.Delta
-	k.last += e.Delta
+	k.granted += e.granted
+	k.last += e.Delta - e.granted
 	if e.Kind.StockIn() {
 		k.stockIn += e.Delta
 	}
@@ -155,8 +168,8 @@ func (h *held) append(k *skuState, e entry) {
 // shift appends a ledger row and moves its units in the stock row.
 func (h *held) shift(k *skuState, e entry) {
 	h.append(k, e)
-	k.available += e.Delta
-	k.moved += e.Delta
+	k.available += e.Delta - e.granted
+	k.moved += e.Delta - e.granted
 }
 
 // noticeExternal writes down what others did to the stock row since stockgate last left it. It comes before everything else.
@@ -252,6 +265,25 @@ func keyOf(t stock.UserTake) takeKey { return takeKey{t.Activity, t.SKU, t.User}
 
 func compareKeys(a, b takeKey) int {
 	return cmp.Or(strings.Compare(a.activity, b.activity), strings.Compare(a.sku, b.sku), strings.Compare(a.user, b.user))
+}
+
+// aheadPartitions are the partitions to write: those whose first SKU sells ahead from now on.
+func (h *held) aheadPartitions() []int {
+	var ps []int
+	for _, p := range h.partitions {
+		if p.dirty {
+			ps = append(ps, p.p)
+		}
+	}
+	slices.Sort(ps)
+	return ps
+}
+
+// changedRepairs are the compensation rows to write, in the order of their reservations' locks.
+func (h *held) changedRepairs() []repair {
+	repairs := slices.Collect(maps.Values(h.repairs))
+	slices.SortFunc(repairs, func(a, b repair) int { return compareIDs(a.Reservation, b.Reservation) })
+	return repairs
 }
 
 // answeredRows are the rows with an answer to keep.
