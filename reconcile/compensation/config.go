@@ -32,6 +32,8 @@ type Config struct {
 	Upstreams []Upstream
 	// Routes are the guarded ones.
 	Routes []Route
+	// Manual: nothing is made void before an operator says so, by a retry that makes it void (reconcile.repair.surplus: manual).
+	Manual bool
 	// Every is the pause between two passes. Defaults to 1 s.
 	Every time.Duration
 	// BackoffMin and BackoffMax are the first and the longest wait between two looks at a repair. Default to 1 s and 5 min.
@@ -68,7 +70,11 @@ type Upstream struct {
 }
 
 // Route is a guarded route.
-type Route struct{ Name, Upstream string }
+type Route struct {
+	Name, Upstream string
+	// ConfirmOnSuccess: an order that exists is a paid one (confirm: on_success), so making it good confirms it.
+	ConfirmOnSuccess bool
+}
 
 // WithDefaults is a copy with every zero field filled in.
 func (c Config) WithDefaults() Config {

@@ -52,6 +52,7 @@ type Job struct {
 	cfg       Config
 	parts     Parts
 	upstreams map[string]*upstream // by route
+	sold      map[string]bool      // routes whose accepted orders are paid ones
 	loop      *loop.Loop
 	metrics   *metrics
 
@@ -70,12 +71,12 @@ func New(cfg Config, parts Parts) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensation: %w", err)
 	}
-	j := &Job{cfg: cfg, parts: parts, upstreams: map[string]*upstream{}, metrics: m}
+	j := &Job{cfg: cfg, parts: parts, upstreams: map[string]*upstream{}, sold: map[string]bool{}, metrics: m}
 	for _, u := range cfg.Upstreams {
 		up := newUpstream(u, cfg.Parallel)
 		for _, r := range cfg.Routes {
 			if r.Upstream == u.Name {
-				j.upstreams[r.Name] = up
+				j.upstreams[r.Name], j.sold[r.Name] = up, r.ConfirmOnSuccess
 				m.upstream(u.Name)
 			}
 		}

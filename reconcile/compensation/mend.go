@@ -56,9 +56,13 @@ func (j *Job) mend(ctx context.Context, c *stock.Compensation, row *stock.Row) (
 	return r.makeVoid(ctx)
 }
 
-// makeGood takes the units after all, if they can be had.
+// makeGood takes the units after all, if they can be had. An order that is known to be a paid one is confirmed with it: nobody would do so
+// later, and time must not end it.
 func (r *repair) makeGood(ctx context.Context) (ended bool, err error) {
 	op := &stock.Op{Kind: stock.OpMakeGood, Class: stock.ClassPrededuct, ID: r.Reservation, Reason: reasonMadeGood}
+	if r.sold[r.row.Route] && r.row.Outcome == stock.OutcomeAccepted {
+		op.Kind = stock.OpConfirm
+	}
 	if err := r.do(ctx, op); err != nil {
 		return false, err
 	}
@@ -80,6 +84,8 @@ func (r *repair) makeVoid(ctx context.Context) error {
 		return r.later(ctx, r.byAge(), "no units can be had, and route "+r.row.Route+" has no order service any more")
 	case u.Void == "":
 		return r.later(ctx, r.byAge(), "no units can be had, and upstreams."+u.Name+" has no void")
+	case r.cfg.Manual && r.State == stock.CompensationPending:
+		return r.later(ctx, r.byAge(), "no units can be had, and reconcile.repair.surplus is manual: a retry makes it void")
 	case unknown && u.Asked:
 		return r.later(ctx, r.byAge(), "no units can be had, and upstreams."+u.Name+" has not said yet whether there is an order")
 	case unknown && r.row.Now.Before(r.row.ForwardBy.Add(u.OrderDelay)):

@@ -113,7 +113,8 @@ func (u *upstream) request(ctx context.Context, c *stock.Compensation, row *stoc
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "stockgate")
 	req.Header.Set("Stockgate-Reservation", name)
-	req.Header.Set("Idempotency-Key", c.ID) // the same for every attempt: a repeat is the same call
+	// The same for every attempt: a repeat is the same call. Another try of the same reservation would be another order.
+	req.Header.Set("Idempotency-Key", c.ID+"/"+row.Try.String())
 	if u.Sign != nil {
 		req.Header.Set("Stockgate-Signature", u.Sign(req.Method, req.URL.RequestURI(), name, body))
 	}
