@@ -23,14 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeEpochs struct {
 	mu    sync.Mutex
 	epoch map[int]int64
-	runID string
+	runID map[int]string
 	hints int
 }
 
 func (e *fakeEpochs) Epoch(p int) (int64, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.epoch[p], e.runID
+	return e.epoch[p], e.runID[p]
 }
 
 func (e *fakeEpochs) Stale(int) {
@@ -42,7 +42,7 @@ func (e *fakeEpochs) Stale(int) {
 func (e *fakeEpochs) learn(p int, epoch int64, runID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.epoch[p], e.runID = epoch, runID
+	e.epoch[p], e.runID[p] = epoch, runID
 }
 
 // rig is one client with a Redis of its own, and a plain connection to look behind it.
@@ -62,7 +62,7 @@ const generous = 5 * time.Second
 
 func newRig(t testing.TB, cfg Config, guard Guard) *rig {
 	t.Helper()
-	r := &rig{TB: t, epochs: &fakeEpochs{epoch: map[int]int64{}}}
+	r := &rig{TB: t, epochs: &fakeEpochs{epoch: map[int]int64{}, runID: map[int]string{}}}
 	if cfg.Mode != ModeEmbedded && cfg.Addresses == nil {
 		r.server = testservices.StartRedis(t)
 		cfg.Addresses = []string{r.server.Addr}
