@@ -2,6 +2,7 @@ package compensation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
@@ -25,17 +26,31 @@ type repair struct {
 	row *stock.Row
 }
 
-// mend does what can be done about one repair now. Every path but an error of the database puts its next time off or ends it. A panic is
-// the repair's own.
-func (j *Job) mend(ctx context.Context, c *stock.Compensation, row *stock.Row) (err error) {
+// mend does what can be done about one repair now, and ends it or puts its next time off. What fails is put off, too, so that it does not
+// keep the others from their turn.
+func (j *Job) mend(ctx context.Context, c *stock.Compensation, row *stock.Row) error {
+	r := &repair{j, c, row}
+	err := r.guarded(ctx)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, r.later(ctx, r.byAge(), "failed: "+err.Error()))
+}
+
+// guarded makes a panic the repair's own.
+func (r *repair) guarded(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			j.cfg.Log.Error("mending a surplus panicked; the others go on", zap.String("compensation", c.ID), zap.Any("panic", p),
+			r.cfg.Log.Error("mending a surplus panicked; the others go on", zap.String("compensation", r.ID), zap.Any("panic", p),
 				zap.ByteString("stack", debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 		}
 	}()
-	r := &repair{j, c, row}
+	return r.decide(ctx)
+}
+
+func (r *repair) decide(ctx context.Context) error {
+	c, row := r.Compensation, r.row
 	switch {
 	case c.Kind != stock.CompensateSurplus:
 		return r.later(ctx, r.byAge(), "kind "+c.Kind+" is not known to this version")
@@ -102,6 +117,7 @@ func (r *repair) call(ctx context.Context, u *upstream) error {
 	if err != nil {
 		return err
 	}
+	r.State, r.Attempts = stock.CompensationProcessing, attempts
 	got := u.void(ctx, r.Compensation, r.row)
 	r.metrics.voided(u.Name, got.result)
 	if got.result == voidDone {
@@ -110,11 +126,10 @@ func (r *repair) call(ctx context.Context, u *upstream) error {
 	if attempts >= r.cfg.AttemptsMax {
 		return r.dead(ctx, attempts, got.detail)
 	}
-	state := stock.CompensationProcessing
 	if got.surelyNot() {
-		state = before // what an earlier call may have done, this one does not undo
+		r.State = before // what an earlier call may have done, this one does not undo
 	}
-	return r.parts.Store.NoteCompensation(ctx, r.ID, state, attempts, wait, clip(got.detail))
+	return r.later(ctx, wait, got.detail)
 }
 
 // release ends the reservation, which has nothing to give back.
@@ -159,7 +174,7 @@ func (r *repair) dead(ctx context.Context, attempts int64, detail string) error 
 	return err
 }
 
-// later puts the repair off without counting an attempt.
+// later puts the repair off as it stands.
 func (r *repair) later(ctx context.Context, wait time.Duration, detail string) error {
 	return r.parts.Store.NoteCompensation(ctx, r.ID, r.State, r.Attempts, wait, clip(detail))
 }
