@@ -13,6 +13,7 @@ import (
 // fakeFleet is what the database knows of the gateways.
 type fakeFleet struct {
 	seen    map[string]time.Time
+	out     map[string][]bool
 	drained map[string]map[int]int64
 	doubts  map[int]map[string]int64
 }
@@ -20,10 +21,10 @@ type fakeFleet struct {
 const fakeTimeout = 10 * time.Second
 
 // beat is a heartbeat.
-func (db *fakeDB) beat(gateway string) {
+func (db *fakeDB) beat(gateway string, out []bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.fleet.seen[gateway] = time.Now()
+	db.fleet.seen[gateway], db.fleet.out[gateway] = time.Now(), out
 }
 
 // fence fails unless all leases are the holder's; the lock is held.
@@ -112,6 +113,7 @@ func (db *fakeDB) ReopenPartitions(_ context.Context, holder string, leases []st
 	return db.underLeases(holder, leases, func(s *stock.PartitionState) {
 		if s.State == stock.PartitionDrained {
 			s.State = stock.PartitionOpen
+			db.steps = append(db.steps, "reopen")
 		}
 	})
 }
@@ -125,6 +127,7 @@ func (db *fakeDB) RaiseVers(_ context.Context, holder string, leases []stock.Lea
 		return err
 	}
 	for sku, ver := range atLeast {
+		db.steps = append(db.steps, "raise "+sku)
 		if f, ok := db.facts[sku]; ok && f.Ver <= ver {
 			f.Ver = ver + 1
 			db.facts[sku] = f
@@ -146,4 +149,82 @@ func (db *fakeDB) AheadSKUs(_ context.Context, after string, limit int) ([]stock
 	}
 	slices.SortFunc(out, func(a, b stock.Fact) int { return strings.Compare(a.SKU, b.SKU) })
 	return out[:min(limit, len(out))], nil
+}
+
+// sellAhead makes a SKU one that sells ahead.
+func (db *fakeDB) sellAhead(sku string, available, granted int64) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	f := db.facts[sku]
+	f.Granted, f.Ahead = granted, true
+	db.facts[sku] = f
+	db.changeLocked(sku, available)
+	s := &db.states[stock.Partition(sku, len(db.states))]
+	if s.Ahead = true; s.State == "" {
+		s.State = stock.PartitionOpen
+	}
+}
+
+// grantBack is that of the ledger; the lock is held.
+func (db *fakeDB) grantBack(op *stock.Op) {
+	f := db.facts[op.SKU]
+	s := db.states[stock.Partition(op.SKU, len(db.states))]
+	switch {
+	case op.Cleared && len(db.fleet.doubts[s.P]) > 0, !op.Cleared && (s.State != stock.PartitionDrained || s.Epoch != op.Epoch):
+		op.Result.Verdict = stock.VerdictStale
+		return
+	case op.Cleared:
+		f.Available, f.Granted, f.Doubtful = f.Available+f.Doubtful, f.Granted-f.Doubtful, 0
+		db.steps = append(db.steps, "clear "+op.SKU)
+	case op.Doubtful:
+		f.Doubtful = f.Granted
+		db.steps = append(db.steps, "doubt "+op.SKU)
+	default:
+		f.Available, f.Granted, f.Doubtful, f.Ahead = f.Available+f.Granted, 0, 0, f.Ahead && !op.Strong
+		db.steps = append(db.steps, "back "+op.SKU)
+	}
+	db.facts[op.SKU] = f
+	op.Result.Facts = []stock.Fact{db.changeLocked(op.SKU, f.Available)}
+}
+
+// settleAhead settles what was forwarded, from the grant first; the lock is held.
+func (db *fakeDB) settleAhead(op *stock.Op) {
+	r := op.Reservation
+	for _, l := range r.Lines {
+		f := db.facts[l.SKU]
+		from := min(f.Granted-f.Doubtful, l.Qty)
+		f.Granted -= from
+		db.facts[l.SKU] = f
+		op.Result.Facts = append(op.Result.Facts, db.changeLocked(l.SKU, f.Available-(l.Qty-from)))
+	}
+	db.steps = append(db.steps, "settle")
+	row := &stock.Row{Reservation: *r, State: stock.StateHeld, Reason: op.Reason}
+	db.sweeps[r.ID], op.Result.Row = row, row
+}
+
+// partState is what the database says of the SKU's partition.
+func (db *fakeDB) partState(sku string) stock.PartitionState {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	s := db.states[stock.Partition(sku, len(db.states))]
+	s.Doubtful = len(db.fleet.doubts[s.P])
+	return s
+}
+
+func (db *fakeDB) stock(sku string) stock.Fact {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.facts[sku]
+}
+
+func (db *fakeDB) stepsDone() []string {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Clone(db.steps)
+}
+
+func (db *fakeDB) step(s string) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.steps = append(db.steps, s)
 }

@@ -28,6 +28,7 @@ type fakeDB struct {
 	ops        []*stock.Op
 	locked     string // a SKU whose stock row somebody else keeps locked
 	fleet      fakeFleet
+	steps      []string // what was done to partitions and SKUs that sell ahead, in order, Redis's part included
 }
 
 type fakeLease struct {
@@ -39,7 +40,7 @@ type fakeLease struct {
 func newFakeDB(partitions int, skus ...string) *fakeDB {
 	db := &fakeDB{states: make([]stock.PartitionState, partitions), raised: make([]int, partitions), leases: map[string]fakeLease{},
 		facts: map[string]stock.Fact{}, changed: map[string]time.Time{}, sweeps: map[stock.ID]*stock.Row{},
-		fleet: fakeFleet{seen: map[string]time.Time{}, drained: map[string]map[int]int64{}, doubts: map[int]map[string]int64{}}}
+		fleet: fakeFleet{seen: map[string]time.Time{}, out: map[string][]bool{}, drained: map[string]map[int]int64{}, doubts: map[int]map[string]int64{}}}
 	for p := range db.states {
 		db.states[p].P = p
 	}
@@ -243,7 +244,13 @@ func (db *fakeDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
 			} else {
 				op.Result.Facts = []stock.Fact{db.changeLocked(op.SKU, f.Available)}
 			}
+		case stock.OpGrantBack:
+			db.grantBack(op)
 		case stock.OpSweep:
+			if op.Ahead && db.sweeps[op.Reservation.ID] == nil {
+				db.settleAhead(op)
+				break
+			}
 			op.Result.Row, op.Result.Facts = db.sweeps[op.Reservation.ID], db.sweptFacts
 			if op.Result.Row == nil {
 				op.Result.Row = &stock.Row{Reservation: *op.Reservation, State: stock.StateVoid}
@@ -270,6 +277,7 @@ type fakeRedis struct {
 	mu    sync.Mutex
 	runID string
 	down  bool
+	step  func(string) // may be nil
 	parts map[int]fakePart
 	skus  map[string]stock.Fact
 	ids   map[stock.ID]stock.Closing
@@ -390,7 +398,7 @@ func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Regist
 	all := make([]stock.Registers, len(skus))
 	for i, sku := range skus {
 		f, ok := c.skus[sku]
-		all[i] = stock.Registers{SKU: sku, Base: f.Available, Rest: f.Granted, Epoch: f.Epoch, Ver: f.Ver, Loaded: ok}
+		all[i] = stock.Registers{SKU: sku, Base: f.Base(), Rest: f.Rest(), Epoch: f.Epoch, Ver: f.Ver, Ahead: f.Ahead, Loaded: ok}
 	}
 	return all, nil
 }
@@ -422,6 +430,10 @@ func (c *fakeClient) Load(_ context.Context, p int, facts []stock.Fact) (bool, e
 		if f.Epoch != c.parts[p].epoch {
 			return true, nil
 		}
+		if f.Ahead && !c.parts[p].open {
+			continue
+		}
+		c.note("load " + f.SKU)
 		if have, ok := c.skus[f.SKU]; !ok || f.Newer(have) {
 			c.skus[f.SKU] = f
 		}
@@ -445,6 +457,9 @@ func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closi
 		}
 	}
 	for _, k := range closings {
+		if k.Claim {
+			continue
+		}
 		c.open[p] = slices.DeleteFunc(c.open[p], func(e stock.OpenEntry) bool { return e.ID == k.ID && e.Try == k.Try })
 		if k.Won {
 			c.ids[k.ID] = k
@@ -497,6 +512,12 @@ func (c *fakeClient) Due(_ context.Context, p, limit int) ([]stock.OpenEntry, er
 	return due[:min(limit, len(due))], nil
 }
 
+func (r *fakeRedis) note(step string) {
+	if r.step != nil {
+		r.step(step)
+	}
+}
+
 func (c *fakeClient) OpenAhead(_ context.Context, p int, epoch int64) error {
 	if err := c.begin(); err != nil {
 		return err
@@ -508,6 +529,7 @@ func (c *fakeClient) OpenAhead(_ context.Context, p int, epoch int64) error {
 	part := c.parts[p]
 	part.open = true
 	c.parts[p] = part
+	c.note("open ahead")
 	return nil
 }
 

@@ -225,7 +225,6 @@ func (w *WayBack) openAgain(ctx context.Context, h *leased, ps []int) error {
 			continue
 		}
 		w.drains.reopened.Add(1)
-		delete(w.drains.strong, p) // all that the rules make strong is
 		if err := w.openInRedis(ctx, h, p, skus[p]); err != nil {
 			w.hint([]int{p})
 			failed = errors.Join(failed, err)

@@ -23,14 +23,16 @@ type drains struct {
 	// Of the say pass alone: under which epoch it last said of a partition that it has drained, and when.
 	said   []int64
 	saidAt []time.Time
-	// Of the drain pass alone: when and under which rules and doubts the SKUs that sell ahead were looked through last; the partitions that
-	// then had one that the rules make strong, or units that are called doubtful though nobody is; and under which epoch a partition's
-	// grants are known to be back.
-	surveyed        time.Time
-	rules           int64
-	doubts          int
-	strong, cleared map[int]bool
-	back            []int64
+	// Of the drain pass alone: when the SKUs that sell ahead were looked through last, and under which rules, with how many partitions that
+	// sell ahead, and doubts; the partitions that then had one that the rules make strong, or doubtful units, with their epochs: another
+	// epoch means that somebody has seen to the former since; and under which epoch a partition's grants are known to be back.
+	surveyed time.Time
+	rules    int64
+	aheads   int
+	doubts   int
+	strong   map[int]int64
+	cleared  map[int]bool
+	back     []int64
 
 	begun, completed, reopened, settled atomic.Uint64
 }
@@ -147,7 +149,8 @@ func (w *WayBack) mustDrain(s stock.PartitionState) bool {
 	if s.State != stock.PartitionOpen || !s.Ahead {
 		return false
 	}
-	return w.cfg.Pulse().MostOut(s.P) || w.drains.strong[s.P] && s.Doubtful == 0
+	seen, strong := w.drains.strong[s.P]
+	return w.cfg.Pulse().MostOut(s.P) || strong && seen == s.Epoch && s.Doubtful == 0
 }
 
 // mustClear: nobody is doubtful any more, but units are still called so.
@@ -217,24 +220,30 @@ func (w *WayBack) completeDrain(ctx context.Context, h *leased, ps []int) error 
 	return nil
 }
 
-// survey looks through the SKUs that sell ahead when the rules have changed, a doubt has gone, or a while has passed.
+// survey looks through the SKUs that sell ahead when the rules have changed, the first one of a partition has come, a doubt has gone, or a
+// while has passed.
 func (w *WayBack) survey(ctx context.Context) error {
 	d := &w.drains
 	states := *w.states.Load()
-	rules, doubts := w.cfg.RulesVersion(), 0
+	rules, aheads, doubts := w.cfg.RulesVersion(), 0, 0
 	for _, s := range states {
 		doubts += s.Doubtful
+		if s.Ahead {
+			aheads++
+		}
 	}
-	if rules == d.rules && doubts >= d.doubts && !d.surveyed.IsZero() && time.Since(d.surveyed) < surveyEvery {
+	if rules == d.rules && aheads == d.aheads && doubts >= d.doubts && time.Since(d.surveyed) < surveyEvery {
 		d.doubts = doubts
 		return nil
 	}
-	selling, strong, cleared := make(map[int]bool), make(map[int]bool), make(map[int]bool)
+	selling, cleared, strong := make(map[int]bool), make(map[int]bool), make(map[int]int64)
 	err := w.eachAhead(ctx, func(facts []stock.Fact) error {
 		for _, f := range facts {
 			p := stock.Partition(f.SKU, w.cfg.Partitions)
 			selling[p] = true
-			strong[p] = strong[p] || !w.cfg.Eventual(f.SKU)
+			if !w.cfg.Eventual(f.SKU) {
+				strong[p] = states[p].Epoch
+			}
 			cleared[p] = cleared[p] || f.Doubtful > 0
 		}
 		return nil
@@ -249,7 +258,7 @@ func (w *WayBack) survey(ctx context.Context) error {
 		w.suspectAll() // whether ids are claimed may have changed
 		w.back.Poke()
 	}
-	d.surveyed, d.rules, d.doubts, d.strong, d.cleared = time.Now(), rules, doubts, strong, cleared
+	d.surveyed, d.rules, d.aheads, d.doubts, d.strong, d.cleared = time.Now(), rules, aheads, doubts, strong, cleared
 	return nil
 }
 
