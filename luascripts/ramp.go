@@ -25,14 +25,21 @@ type ramp struct {
 	shut atomic.Bool // the guard has refused the last call that it was asked for
 	on   atomic.Bool
 
-	mu    sync.Mutex
 	clock func() time.Time
+	timer func(time.Duration) (c <-chan time.Time, stop func() bool)
+
+	mu    sync.Mutex
 	begun time.Time
 	next  time.Time     // the next turn
 	cut   chan struct{} // closed when the guard refuses again: nobody has to wait for that
 }
 
-func newRamp(first int) *ramp { return &ramp{first: int64(first), clock: time.Now} }
+func newRamp(first int) *ramp { return &ramp{first: int64(first), clock: time.Now, timer: newTimer} }
+
+func newTimer(d time.Duration) (<-chan time.Time, func() bool) {
+	t := time.NewTimer(d)
+	return t.C, t.Stop
+}
 
 // binds reports whether calls have to wait for their turn. It takes no lock.
 func (r *ramp) binds() bool { return r.on.Load() }
@@ -43,10 +50,10 @@ func (r *ramp) wait(ending <-chan struct{}) {
 	if d <= 0 {
 		return
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
+	c, stop := r.timer(d)
+	defer stop()
 	select {
-	case <-t.C:
+	case <-c:
 	case <-cut:
 	case <-ending:
 	}
