@@ -53,17 +53,20 @@ func (a *Admitter) claimAhead(ctx context.Context, r *wanted) error {
 // claimThrough takes the id of an order that waits for its commit, so that orders ahead see it. seen false: an order with a line that is
 // sold ahead could not be claimed, so the database may decide only as it would without Redis. Strong orders go on: their commit decides.
 func (a *Admitter) claimThrough(ctx context.Context, r *wanted) (seen bool, decided *decidedError) {
-	if !r.Keyed || a.cache == nil || r.on.claimed || !a.sale.AnyEventual() {
+	switch {
+	case !r.Keyed, a.cache == nil, !a.sale.AnyEventual():
 		return true, nil
+	case r.on.claimed && !r.on.unclaimed:
+		return true, nil
+	case !r.on.unclaimed:
+		if len(r.on.stays) == 0 {
+			a.enter(r, a.claimPartition(r))
+		}
+		if _, err := a.claim(ctx, r); errors.As(err, &decided) {
+			return false, decided
+		}
 	}
-	if len(r.on.stays) == 0 {
-		a.enter(r, a.claimPartition(r))
-	}
-	_, err := a.claim(ctx, r)
-	if errors.As(err, &decided) {
-		return false, decided
-	}
-	return err == nil || !r.on.some || a.drained(a.claimPartition(r)), nil
+	return !r.on.unclaimed || !r.on.some || a.drained(a.claimPartition(r)), nil
 }
 
 // claim asks for the id until it is this try's or somebody else's for sure.
@@ -97,12 +100,12 @@ func (a *Admitter) askClaim(ctx context.Context, r *wanted, replace stock.Try) (
 	}
 	switch {
 	case err != nil:
-		return reply, errUnclaimed
 	case reply.Code == stock.ClaimOurs, reply.Code == stock.ClaimTaken:
 		return reply, nil
 	case reply.Code == stock.ClaimStale:
 		a.epochs.Stale(c)
 	}
+	r.on.unclaimed = true
 	return reply, errUnclaimed
 }
 
