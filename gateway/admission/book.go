@@ -35,7 +35,9 @@ func bookingOf(p *Pass, o Outcome) *stock.Op {
 		o = Outcome{Kind: Unknown, Reason: againReasons[o.Kind]}
 	}
 	if o.Kind == NeverSent {
-		return neverSent(p.Reservation)
+		op := neverSent(p.Reservation)
+		op.MaybeAhead = p.behind != nil
+		return op
 	}
 	op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: p.Reservation.ID, Try: p.Reservation.Try,
 		Answer: o.Answer, Reason: o.Reason}
@@ -88,6 +90,7 @@ func (p *pending) full() *Refusal {
 // undo ends a try that was surely never sent, whether or not it was settled. It takes over where the order is counted as in flight.
 func (p *pending) undo(r *wanted) {
 	op, stays := neverSent(&r.Reservation), r.handOver()
+	op.MaybeAhead = r.on.maybe
 	p.run(func() {
 		if p.carryOut(op) {
 			p.a.leave(stays)
