@@ -38,7 +38,9 @@ func (f *clientFlags) clearDoubtsCommand() *cobra.Command {
 			if err != nil || p < 0 {
 				return fmt.Errorf("PARTITION is %q, must be a number from 0", args[0])
 			}
-			return f.onDoubts(cmd, func(ctx context.Context, c *client.Client) (api.DoubtList, error) { return c.ClearDoubts(ctx, p, reason) })
+			return f.onDoubts(cmd, func(ctx context.Context, c *client.Client) (api.DoubtList, error) {
+				return c.ClearDoubts(ctx, p, reason)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the gateway's log")
@@ -108,8 +110,8 @@ func (f *clientFlags) retryCommand() *cobra.Command {
 	in := api.RetryCompensation{}
 	cmd := &cobra.Command{
 		Use:   "retry COMPENSATION",
-		Short: "Look at a compensation now, with all its attempts before it",
-		Long: "Look at a compensation now, with all its attempts before it. One that was dead is made void: an earlier call may have done so. If its\n" +
+		Short: "Look at a compensation now, with all its calls before it",
+		Long: "Look at a compensation now, with all its calls before it. One that was dead is made void: an earlier call may have done so. If its\n" +
 			"order surely stands, --make good looks for its units first; --make void makes it void, whatever units there are.",
 		Example: "  stockgate reservation retry surplus.7dbfd4965e5ef1d51e52cfdb5567578c",
 		Args:    cobra.ExactArgs(1),

@@ -99,7 +99,7 @@ func (s *Server) listCompensations(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// retryCompensation has a repair looked at now, with all its attempts before it.
+// retryCompensation has a repair looked at now, with all its calls before it.
 func (s *Server) retryCompensation(r *http.Request) (any, error) {
 	id, err := repairID("id", r.PathValue("id"))
 	if err != nil {

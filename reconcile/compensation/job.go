@@ -81,7 +81,7 @@ func New(cfg Config, parts Parts) (*Job, error) {
 			}
 		}
 	}
-	j.loop = loop.New(leaseName, cfg.Every, cfg.Log, j.pass)
+	j.loop = loop.New("compensation", cfg.Every, cfg.Log, j.pass)
 	return j, nil
 }
 

@@ -32,7 +32,7 @@ func (c *Client) Compensations(ctx context.Context, state, after string, limit i
 	return call[api.CompensationList](ctx, c, http.MethodGet, "/v1/compensations?"+query.Encode(), nil)
 }
 
-// RetryCompensation has a repair looked at now, with all its attempts before it.
+// RetryCompensation has a repair looked at now, with all its calls before it.
 func (c *Client) RetryCompensation(ctx context.Context, id string, in api.RetryCompensation) (api.Compensation, error) {
 	return call[api.Compensation](ctx, c, http.MethodPost, "/v1/compensations/"+segment(id)+"/retry", in)
 }
