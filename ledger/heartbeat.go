@@ -104,6 +104,15 @@ func (h *Heartbeat) AllRedisOK() bool {
 	return b != nil && b.pulse.AllRedisOK && time.Since(b.at) <= h.cfg.Stale
 }
 
+// Pulse is what the last beat told of the fleet; before the first one it is the zero Pulse. It does not block. The caller must not change
+// what it points to.
+func (h *Heartbeat) Pulse() stock.Pulse {
+	if b := h.last.Load(); b != nil {
+		return b.pulse
+	}
+	return stock.Pulse{}
+}
+
 // AloneSince reports whether a beat sent after that moment, by our own clock, found no other live replica. It does not block.
 func (h *Heartbeat) AloneSince(moment time.Time) bool {
 	b := h.last.Load()
