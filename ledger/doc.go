@@ -8,7 +8,8 @@
 // (held.decide, one small function a kind of op), and writes what has changed, as sets of rows. Both databases share the deciding.
 // The order of locks is the same for every transaction, so that none waits for another in a circle:
 //
-//	leases, by name       RaiseEpochs only, then partition_state by number
+//	leases, by name       RaiseVers and what moves partitions: RaiseEpochs, BeginDrain, CompleteDrains, ReopenPartitions
+//	partition_state       the table where those meet sharers, then rows by number
 //	new stock rows        OpSet of SKUs that are not there, by SKU bytes
 //	stock rows            by SKU bytes
 //	sku_state             by SKU bytes
@@ -69,6 +70,28 @@
 //
 // The heartbeat measures the clocks: the database's clock less ours, taken for the middle of the round trip, is wrong by at most half of it
 // (Heartbeat.Offset). What has to happen at the database's time can so be decided without asking it.
+//
+// # Draining
+//
+// A partition that sells ahead goes round: open → draining → drained → open. Each step is one transaction under the partition's lease.
+//
+//   - RaiseEpochs (lost writes) and BeginDrain (most replicas do not reach Redis) make it draining, under a new epoch. drain_epoch is the
+//     one that began the draining; it stays while further epochs are raised.
+//   - SayDrained: a replica has nothing left under an earlier epoch.
+//   - CompleteDrains makes it drained once every live replica has said so. Who has been silent for replica_timeout is not waited for: it is
+//     written down as doubtful, in the same transaction. Whether a replica lives and what it has said is read in one statement, with the
+//     partition's row locked: its word comes either before, and counts, or after, and ends the doubt.
+//   - A doubt stands on its own: the row of the replica goes after ten times replica_timeout, the doubt does not. It ends when the replica
+//     says drained, or by ClearDoubt. A replica that is forgotten while a partition drains is doubted at that moment.
+//   - ReopenPartitions waits for every transaction that holds the row FOR SHARE, which is how the database alone admits. PostgreSQL lets new
+//     sharers pass whoever waits for the row, so a busy partition would never open. The lock of the table has a fair queue; it is taken first.
+//
+// A replica that stops in good order ends with Leave, so that nobody waits for it and nobody doubts it.
+//
+// # One process per SQLite file
+//
+// Migrate and Prepare lock a file beside the database until Close, and fail with ErrFileInUse if another process has it. A store that is
+// only read from takes no lock.
 //
 // # Errors
 //
