@@ -107,9 +107,11 @@ function showQueues(queues) {
 // showUnresolved: what is in flight is among the unknown, so that a number alone is no alarm; an old one is.
 function showUnresolved(u) {
   const old = (u.oldest_ms || 0) > 60000;
-  const bad = u.stuck > 0 || (u.distrusted || []).length > 0;
-  put("unknown", u.counted_at ? number.format(u.unknown || 0) : "–", bad ? "bad" : old ? "warn" : "");
+  const bad = u.stuck > 0 || u.surplus_dead > 0 || u.doubts > 0 || (u.distrusted || []).length > 0;
+  put("unknown", u.counted_at ? number.format(u.unknown || 0) : "–", bad ? "bad" : old || u.surplus ? "warn" : "");
   put("unknown-hint", [u.oldest_ms ? `oldest ${duration(u.oldest_ms)}` : "", u.stuck ? `${number.format(u.stuck)} past hold_max` : "",
+    u.surplus ? `${number.format(u.surplus)} surplus${u.surplus_dead ? `, ${number.format(u.surplus_dead)} of them given up` : ""}` : "",
+    u.doubts ? `${number.format(u.doubts)} doubtful replicas` : "",
     (u.distrusted || []).length ? `resolve not believed: ${u.distrusted.join(", ")}` : ""].filter(Boolean).join(", "));
 }
 
@@ -211,6 +213,8 @@ function fill(row, s) {
   const tags = [];
   if (s.paused) tags.push(tag("paused", "warn"));
   else if (s.available + s.granted === 0) tags.push(tag("sold out", ""));
+  if (s.consistency === "eventual") tags.push(tag("eventual", ""));
+  if (s.doubtful) tags.push(tag(`${number.format(s.doubtful)} doubtful`, "bad"));
   if (s.corrupt) tags.push(tag("corrupt stock row", "bad"));
   if (s.redis && s.redis.corrupt) tags.push(tag("corrupt in Redis", "bad"));
   if (s.compensating) tags.push(tag(`${number.format(s.compensating)} compensating`, "bad"));
