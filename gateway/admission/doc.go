@@ -4,6 +4,8 @@
 //
 // # The way of a request
 //
+// What follows is the way of an order that waits for its commit. How an order for an eventual SKU is forwarded before it comes below.
+//
 //	Admit ─┬─ sold-out flag (memory, ≤ 500 ms, only without a request id) ───────────→ SOLD_OUT
 //	       ├─ not on sale now ──→ with an id: look the row up ─────────────────────────→ Replay, or NOT_STARTED, ENDED
 //	       ├─ ask Redis ─┬─ won ──────────────→ settle (pre-deducted)  ─┬─ done ───────→ Pass
@@ -50,10 +52,47 @@
 // that cannot win takes nothing, and units that are taken for a moment are counted in out, not in base, so others hear Wait at most.
 // What is given back is taken again under another try: closes may come in any order, and a try closed as lost must not win later.
 //
+// # Ahead
+//
+// An order whose lines are all of eventual SKUs is forwarded on Redis's word. Its units are of a grant: the database has handed them to
+// Redis and sells them to nobody else.
+//
+//	Admit ── may it go ahead? ─┬─ no: a limit, a cart over partitions, a strong line, too many ahead ──→ as above, from what is granted
+//	                           └─ yes
+//	count in (Aheads) ─→ claim the id ─┬─ ours ─→ reserve ahead ─┬─ won ────→ Pass ─────────────────────→ forward ─→ Book
+//	                                   │            ↑            │            └→ settle behind ─→ close, count out ──┘ after it
+//	                                   │            │            ├─ wait ───→ count out, the SKU's line, a grant, again
+//	                                   │            └────────────┼─ unknown → once more, same try: won, or
+//	                                   │                         │            settle (database-only, MaybeAhead)
+//	                                   │                         └─ draining, stale ─→ settle (database-only)
+//	                                   ├─ taken ───→ by its row: replay, IN_FLIGHT, KEY_REUSED; or claim again
+//	                                   └─ not to be had ─→ settle (database-only); through, once its partition has drained
+//
+// Database-only admission of an eventual SKU is the database's to judge: the order service keeps one order per reservation and no limit
+// holds (Unique), or the partition is drained; else VerdictDraining, which is UNAVAILABLE.
+//
+// Aheads counts by partition and epoch who may have units or an id in Redis that the database does not know: from before the epoch is
+// read until the try has a row, also of orders that wait for their commit, and in the partition of the claim as well. While somebody
+// is counted under an earlier epoch, this replica does not say that it has drained. Who waits for stock has nothing and is not counted.
+//
+// The settle behind is repeated until the database has answered, and the booking waits for it. Nothing refuses it. If it finds its id to
+// be another's, or ended, the order may be out all the same: that is logged and counted, and its units in Redis stay taken until the
+// sweeper, by the database's word, decides. Surplus is logged and counted too; its compensation began with its row. A crash or an end of
+// this process before the commit leaves the entry in open, which the sweeper, the way back or SettleOpen settles.
+//
+// Grants are asked for when less than half a second's sales are free, or when somebody waits: one a SKU at a time, of about a second's
+// sales of all replicas, naming the ver that was seen.
+//
+// Claims, and why strong orders make them too, are in docs/adr/0025; who goes through in docs/adr/0024.
+//
 // # What must never happen, and where it is prevented
 //
-//   - Forwarding without a committed deduction (I8): a Pass is made from a settle or a take-over whose verdict is done, nowhere else.
-//   - Forwarding late: SendBefore is the first statement's moment + forward_within, on the monotonic clock; repeats do not renew it.
+//   - Forwarding without a committed deduction (I8): a Pass is made from a settle or a take-over whose verdict is done, and otherwise
+//     only from a won reserve ahead, which Redis gives in a partition that is open and out of a grant (passAhead).
+//   - Closing an ahead entry whose try has no row: a lost reserve that came to nothing is ended in the database first, by the refusal's
+//     void row or by its owner.
+//   - Forwarding late: SendBefore is the first statement's moment + forward_within, or that of the first reserve ahead that won or may
+//     have, on the monotonic clock; repeats do not renew it.
 //   - Two senders (I4): a try that is not the row's gets no Pass, and its Book changes nothing.
 //   - Taking a lost reply for a failure or for a success (I6): a lost reserve goes on in the database under the same id and try; a lost
 //     settle is undone by the owner under its own try, which never touches another try's row; a lost take-over leaves the outcome
