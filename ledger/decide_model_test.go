@@ -12,7 +12,7 @@ import (
 
 // dumb is a model without tries, chains and sums: per SKU what is left, per reservation what is taken.
 type dumb struct {
-	left  map[string]int64
+	left  map[string]int64 // unsold units, granted or not
 	put   map[string]int64
 	taken map[stock.ID]map[string]int64
 	// adopted are the reservations that brought their own units.
@@ -29,6 +29,8 @@ type world struct {
 	ledger  map[string][]stock.LedgerRow
 	changed map[string]int64 // what others did to stock rows
 	now     time.Time
+	part    *partition // of all SKUs
+	repairs map[stock.ID]stock.CompensationState
 	model   dumb
 	made    []*stock.Reservation
 	written []entry   // everything that was decided, also in the batch under way
@@ -42,8 +44,9 @@ func TestDecideAgainstADumbModel(t *testing.T) {
 		w := &world{skus: map[string]*skuState{}, rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, now: decideNow, drawn: 100,
 			takes: map[takeKey]*takeState{}, parts: map[partKey]map[string]int64{}, ledger: map[string][]stock.LedgerRow{}, changed: map[string]int64{},
 			model: dumb{left: map[string]int64{}, put: map[string]int64{}, taken: map[stock.ID]map[string]int64{}, adopted: map[stock.ID]bool{}}}
+		w.part, w.repairs = openPartition(), map[stock.ID]stock.CompensationState{}
 		for _, sku := range []string{"a", "b", "c"} {
-			w.skus[sku] = &skuState{sku: sku, partition: openPartition(), present: true, whole: true, available: 12} // as others left it
+			w.skus[sku] = &skuState{sku: sku, partition: w.part, present: true, whole: true, available: 12} // as others left it
 			w.model.left[sku], w.model.put[sku], w.changed[sku] = 12, 12, 12
 		}
 		for _, r := range modelTerms { // every count is locked always: which ones an op needs is the plan's to know
@@ -61,7 +64,8 @@ func TestDecideAgainstADumbModel(t *testing.T) {
 func (w *world) batch(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 	h := &held{now: w.now, forwardWithin: 2 * time.Second, skus: w.skus, rows: w.rows, ops: w.ops,
-		takes: w.takes, parts: w.parts, partitions: map[int]*partition{}}
+		takes: w.takes, parts: w.parts, tried: w.tried()}
+	w.drain(t)
 	vers := map[string]int64{}
 	for sku, k := range w.skus {
 		k.touched, k.moved = false, 0
@@ -96,6 +100,12 @@ func (w *world) batch(t *rapid.T) {
 			t.Fatalf("%s: ver rose by %d, touched %v", sku, raised, k.touched)
 		}
 	}
+	if h.lacking.some() {
+		t.Fatalf("everything is locked, and the transaction is to begin again for %+v", h.lacking)
+	}
+	for id, r := range h.repairs {
+		w.repairs[id] = r.State
+	}
 	for _, e := range h.entries {
 		w.ledger[e.SKU] = append(w.ledger[e.SKU], e.LedgerRow)
 	}
@@ -103,6 +113,32 @@ func (w *world) batch(t *rapid.T) {
 		r.stored, r.dirty, r.relined, r.answered = true, false, false, nil
 	}
 	w.once(t)
+}
+
+// tried is what the ledger says of tries.
+func (w *world) tried() map[tryKey]bool {
+	tried := map[tryKey]bool{}
+	for _, e := range w.written {
+		tried[tryKey{e.Reservation, e.Try}] = true
+	}
+	return tried
+}
+
+// drain moves the partition on, now and then, and its replicas into doubt and out of it.
+func (w *world) drain(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "drains") > 0 {
+		return
+	}
+	w.part.doubts = rapid.IntRange(0, 1).Draw(t, "doubts")
+	switch w.part.state {
+	case stock.PartitionOpen:
+		w.part.state = stock.PartitionDraining
+		w.part.epoch++
+	case stock.PartitionDraining:
+		w.part.state = stock.PartitionDrained
+	default:
+		w.part.state = stock.PartitionOpen
+	}
 }
 
 // once: the unique index of the ledger would not be hit.
@@ -143,7 +179,7 @@ func (w *world) draw(t *rapid.T) *stock.Op {
 	sku := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "sku")
 	kind := rapid.SampledFrom([]stock.OpKind{stock.OpSettle, stock.OpSettle, stock.OpSettle, stock.OpBook, stock.OpBook, stock.OpRelease,
 		stock.OpRelease, stock.OpConfirm, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpTakeOver, stock.OpAdopt, stock.OpSweep, stock.OpSet, stock.OpAdjust, stock.OpPause, stock.OpResume, stock.OpResume,
-		stock.OpResume, stock.OpLoad}).Draw(t, "kind")
+		stock.OpResume, stock.OpLoad, stock.OpGrant, stock.OpGrant, stock.OpGrantBack, stock.OpGrantBack, stock.OpMakeGood}).Draw(t, "kind")
 	op := &stock.Op{Kind: kind, SKU: sku}
 	switch kind {
 	case stock.OpSet:
@@ -152,10 +188,45 @@ func (w *world) draw(t *rapid.T) *stock.Op {
 		op.Delta = int64(rapid.IntRange(-5, 5).Draw(t, "delta"))
 		op.OpID = rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "op id")
 	case stock.OpPause, stock.OpResume, stock.OpLoad:
+	case stock.OpGrant:
+		op.Need, op.Want = int64(rapid.IntRange(1, 3).Draw(t, "need")), int64(rapid.IntRange(0, 6).Draw(t, "want"))
+		op.SeenVer = int64(rapid.IntRange(0, 9).Draw(t, "seen ver"))
+	case stock.OpGrantBack:
+		op.Epoch = w.drawEpoch(t)
+		switch rapid.IntRange(0, 3).Draw(t, "how") {
+		case 0:
+			op.Doubtful = true
+		case 1:
+			op.Strong = true
+		case 2:
+			op.Cleared = true
+		}
 	default:
 		w.drawAbout(t, op)
 	}
 	return op
+}
+
+// drawEpoch is that of the partition, or one that is over.
+func (w *world) drawEpoch(t *rapid.T) int64 {
+	return w.part.epoch - int64(rapid.IntRange(0, 3).Draw(t, "epochs ago")/3)
+}
+
+// drawSettle says what Redis said about the try.
+func (w *world) drawSettle(t *rapid.T, op *stock.Op) {
+	op.Epoch = w.drawEpoch(t)
+	switch rapid.IntRange(0, 6).Draw(t, "redis") {
+	case 0:
+		op.Seen = true
+	case 1:
+		op.Seen, op.FromGrant = true, true
+	case 2, 3:
+		op.Seen, op.Ahead = true, true
+	case 4:
+		op.Unique, op.MaybeAhead = true, true
+	case 5:
+		op.MaybeAhead = true
+	}
 }
 
 func (w *world) drawAbout(t *rapid.T, op *stock.Op) {
@@ -166,6 +237,10 @@ func (w *world) drawAbout(t *rapid.T, op *stock.Op) {
 		op.Try = row.Try
 	}
 	switch op.Kind {
+	case stock.OpSettle:
+		w.drawSettle(t, op)
+	case stock.OpSweep:
+		op.Ahead, op.Epoch = rapid.Bool().Draw(t, "ahead"), w.drawEpoch(t)
 	case stock.OpBook:
 		op.Outcome = rapid.SampledFrom([]stock.Outcome{stock.OutcomeUnknown, stock.OutcomeAccepted, stock.OutcomeRejected}).Draw(t, "outcome")
 		op.Confirm, op.Reason = rapid.Bool().Draw(t, "confirm"), "why"
@@ -191,9 +266,27 @@ func (w *world) drawAbout(t *rapid.T, op *stock.Op) {
 		op.Reservation = &next
 	case stock.OpAdopt:
 		op.Confirm = rapid.Bool().Draw(t, "paid")
-		unlimited := *r // an import may exceed the limits, and the checkers would say so
+	}
+	if op.Kind == stock.OpAdopt || op.Ahead { // these may exceed the limits, and the checkers would say so
+		unlimited := *r
 		unlimited.Terms, unlimited.OpenLimit = nil, 0
 		op.Reservation = &unlimited
+	}
+	if op.Ahead {
+		w.late(t, op)
+	}
+}
+
+// late makes the op about a try that was decided about before, now and then: what is forwarded ahead is settled late, and repeated.
+func (w *world) late(t *rapid.T, op *stock.Op) {
+	var tries []stock.Try
+	for _, e := range w.written {
+		if e.Reservation == op.ID {
+			tries = append(tries, e.Try)
+		}
+	}
+	if len(tries) > 0 && rapid.IntRange(0, 3).Draw(t, "late") == 0 {
+		op.Reservation.Try = rapid.SampledFrom(tries).Draw(t, "late try")
 	}
 }
 
@@ -258,11 +351,11 @@ func (m *dumb) apply(w *world, op *stock.Op, res stock.Result) {
 		m.left[op.SKU] = op.Available
 	case stock.OpAdjust:
 		// A repeat under the same op id moves nothing; only then the unsold total stays.
-		if delta := w.skus[op.SKU].available - m.left[op.SKU]; delta != 0 {
+		if delta := w.skus[op.SKU].unsold() - m.left[op.SKU]; delta != 0 {
 			m.put[op.SKU] += op.Delta
 			m.left[op.SKU] += op.Delta
 		}
-	case stock.OpSettle, stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpTakeOver, stock.OpSweep:
+	case stock.OpSettle, stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpTakeOver, stock.OpSweep, stock.OpMakeGood:
 		m.follow(res.Row)
 	case stock.OpAdopt:
 		m.adopt(op, res.Row)
@@ -298,14 +391,16 @@ func (m *dumb) adopt(op *stock.Op, row *stock.Row) {
 	m.follow(row)
 }
 
+func (k *skuState) unsold() int64 { return k.available + k.granted }
+
 func (w *world) check(t *rapid.T) {
 	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits, At: w.now}
 	for _, sku := range []string{"a", "b", "c"} {
 		k := w.skus[sku]
 		snap.SKUs = append(snap.SKUs, stock.SKUSnapshot{Fact: k.fact(), LastAvailable: k.last, Seq: k.seq, StockIn: k.stockIn, Held: k.held,
 			Confirmed: k.confirmed, Compensating: k.compensating, Ledger: w.ledger[sku]})
-		if k.available != w.model.left[sku] || k.stockIn != w.model.put[sku] || k.available < 0 {
-			t.Fatalf("%s: available %d, put in %d, the model has %d and %d", sku, k.available, k.stockIn, w.model.left[sku], w.model.put[sku])
+		if k.unsold() != w.model.left[sku] || k.stockIn != w.model.put[sku] || k.available < 0 {
+			t.Fatalf("%s: unsold %d, put in %d, the model has %d and %d", sku, k.unsold(), k.stockIn, w.model.left[sku], w.model.put[sku])
 		}
 	}
 	for key, n := range w.takes {
@@ -315,6 +410,9 @@ func (w *world) check(t *rapid.T) {
 		snap.Reservations = append(snap.Reservations, r.Row)
 		if (w.model.taken[r.ID] != nil) != r.State.Deducted() {
 			t.Fatalf("%s is %s, the model has %v", r.ID, r.State, w.model.taken[r.ID])
+		}
+		if mended := w.repairs[r.ID] != stock.CompensationPending; mended != (r.State != stock.StateSurplus) {
+			t.Fatalf("%s is %s, its repair is %q", r.ID, r.State, w.repairs[r.ID])
 		}
 	}
 	if broken := stock.Check(&snap, false); len(broken) > 0 {

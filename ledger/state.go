@@ -132,7 +132,11 @@ func (k *skuState) touch() {
 }
 
 func (k *skuState) fact() stock.Fact {
-	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Doubtful: k.doubtful, Ahead: k.ahead, Paused: k.paused,
+	available := k.available
+	if !k.present || k.corrupt() {
+		available = k.last
+	}
+	return stock.Fact{SKU: k.sku, Available: available, Granted: k.granted, Doubtful: k.doubtful, Ahead: k.ahead, Paused: k.paused,
 		Epoch: k.partition.epoch, Ver: k.ver}
 }
 
@@ -183,11 +187,12 @@ func (h *held) noticeExternal(k *skuState) {
 	h.append(k, entry{LedgerRow: stock.LedgerRow{Kind: stock.KindExternal, Op: strconv.FormatInt(k.ver, 10), Delta: delta}})
 }
 
-// facts are the facts of SKUs as they stand now, with the counts that keys name. What cannot be sold from has none.
+// facts are the facts of SKUs as they stand now, with the counts that keys name. What cannot be sold from has none, unless it sells ahead:
+// then Redis must hear what is left of the grant whenever an entry of it is closed, or it would sell the same units again.
 func (h *held) facts(skus []string, keys ...takeKey) []stock.Fact {
 	var facts []stock.Fact
 	for _, sku := range skus {
-		if k := h.skus[sku]; k != nil && k.present && !k.corrupt() {
+		if k := h.skus[sku]; k != nil && (k.ahead || k.present && !k.corrupt()) {
 			f := k.fact()
 			f.Takes = h.takesOf(sku, keys)
 			facts = append(facts, f)
