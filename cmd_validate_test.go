@@ -41,7 +41,7 @@ func TestValidate(t *testing.T) {
 	}
 	f(validFile, "F is valid: 0 warnings, 0 refusals\n", true)
 	f(validFile+"defaults: {consistency: eventual}\ncheck: {listen: ':8081'}\n",
-		"F:3: warning: defaults.consistency: eventual is not built yet: runs as strong\n"+
+		"F:3: warning: defaults.consistency: upstreams.o has no void: should several faults at once make an order too many, somebody has to cancel it by hand\n"+
 			"F:4: serve refuses: check.listen: check mode is not built yet: leave it empty\n"+
 			"F is valid, but this version's serve refuses it: 1 warning, 1 refusal\n", true)
 	f(strings.Replace(validFile, "path: /o", "path: /o, methods: [PSOT, POST]", 1),
@@ -99,7 +99,7 @@ func TestValidateExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := runValidate(t, string(text))
-	if err != nil || !strings.Contains(out, "F:56: warning: skus[sku-1*].consistency: eventual is not built yet: runs as strong\n") ||
+	if err != nil || !strings.Contains(out, "F:56: warning: skus[sku-1*].consistency: orders under purchase_limit or open_per_user wait for their commit, which holds the limit: they run as strong ones\n") ||
 		!strings.HasSuffix(out, " warnings, 0 refusals\n") {
 		t.Errorf("error %v, got\n%s", err, out)
 	}

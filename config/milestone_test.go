@@ -63,6 +63,11 @@ func TestWarnings(t *testing.T) {
 	}
 	f("skus: [{match: a, consistency: eventual}, {match: b}]", "skus[a].consistency")
 	f("defaults: {consistency: eventual}\nskus: [{match: b}]", "defaults.consistency")
+	f("redis: {mode: none}\nskus: [{match: a, consistency: eventual}]", "skus[a].consistency skus[a].consistency")
+	f("defaults: {consistency: eventual, purchase_limit: 2}", "defaults.consistency defaults.consistency")
+	const sale = "activities: [{id: s, starts: 2026-11-11T00:00:00Z, ends: 2026-11-12T00:00:00Z, skus: ['a*'], purchase_limit: 1}]\n"
+	f(sale+"skus: [{match: a-1, consistency: eventual}]", "skus[a-1].consistency skus[a-1].consistency")
+	f(sale+"skus: [{match: b, consistency: eventual}]", "skus[b].consistency")
 	f("limits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]")
 	f("redis: {mode: none}\nlimits: [{name: a, key: user, rate: 1/s, burst: 1, scope: fleet}]", "limits[a].scope")
 	f("answers: {commit: behind}")

@@ -1,15 +1,37 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 func (n *notes) warnSales() {
-	const strong = "eventual is not built yet: runs as strong"
-	n.addIf(n.Defaults.Consistency == Eventual, "defaults.consistency", strong)
+	n.warnEventual("defaults.consistency", n.Defaults.Consistency, "*")
 	for i, r := range n.SKUs {
-		key := under(n.origin.element("skus", i, string(r.Match)), "consistency")
-		n.addIf(r.Consistency == Eventual && n.Defaults.Consistency != Eventual, key, strong)
+		if n.Defaults.Consistency != Eventual { // said once
+			n.warnEventual(under(n.origin.element("skus", i, string(r.Match)), "consistency"), r.Consistency, r.Match)
+		}
 	}
 	n.warnHoldMax()
+}
+
+// warnEventual: what is asked for ahead may have to wait for its commit all the same, and an order too many is nobody's to cancel.
+func (n *notes) warnEventual(key string, c Consistency, skus Pattern) {
+	if c != Eventual {
+		return
+	}
+	n.addIf(n.Redis.Mode == RedisNone, key, "without Redis nothing is forwarded ahead: these SKUs run as strong ones")
+	limited := n.Defaults.PurchaseLimit > 0 || n.Defaults.OpenPerUser > 0
+	for _, a := range n.Activities {
+		limited = limited || a.PurchaseLimit > 0 && slices.ContainsFunc(a.SKUs, func(p Pattern) bool { return p.Overlaps(skus) })
+	}
+	n.addIf(limited, key, "orders under purchase_limit or open_per_user wait for their commit, which holds the limit: they run as strong ones")
+	for _, name := range slices.Sorted(maps.Keys(n.Upstreams)) {
+		guarded := slices.ContainsFunc(n.Routes, func(r Route) bool { return r.Admit != nil && r.Upstream == name })
+		n.addIf(guarded && n.Upstreams[name].Void == "", key,
+			fmt.Sprintf("upstreams.%s has no void: should several faults at once make an order too many, somebody has to cancel it by hand", name))
+	}
 }
 
 // warnHoldMax: an order service that is to be asked may be down just when a hold ends.
