@@ -39,7 +39,7 @@ func settled(t *testing.T, cfg ledger.Config) *bundle {
 		t.Fatal(err)
 	}
 	b := setup(t, func(_ *Config, deps *Deps) {
-		deps.Deducter, deps.Store, deps.Records, deps.Cache = direct{store}, store, store, nil
+		deps.Deducter, deps.Store, deps.Records, deps.Repairs, deps.Cache = direct{store}, store, store, store, nil
 	})
 	if got := b.do("PUT", "/v1/stock/sku-1", `{"available":10}`); got.status != 200 {
 		t.Fatal(got.body)

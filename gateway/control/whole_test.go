@@ -17,7 +17,7 @@ import (
 // The whole life of stock and of reservations through the API, with a real ledger of each kind behind it.
 func TestWithARealLedger(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(b *bundle){"stock": life, "notices": notices, "open orders": openOrdersLive}
+	tests := map[string]func(b *bundle){"stock": life, "notices": notices, "open orders": openOrdersLive, "surplus": surplusLive}
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		for name, test := range tests {
