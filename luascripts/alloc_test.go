@@ -32,10 +32,16 @@ func TestAllocationBudget(t *testing.T) {
 		"long user": {stock.MaxQuantity, func(res *stock.Reservation) {
 			res.User, res.Terms = strings.Repeat("u", 200), []stock.LineTerms{{Limit: 1}}
 		}},
-		"cart": {stock.MaxQuantity, func(res *stock.Reservation) { res.Lines = append(res.Lines, parted) }},
+		"ahead": {0, func(*stock.Reservation) {}},
+		"cart":  {stock.MaxQuantity, func(res *stock.Reservation) { res.Lines = append(res.Lines, parted) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := measured(t, c.available, Config{Partitions: 2})
+			ahead := name == "ahead"
+			if ahead {
+				r.openAhead(r.p("sku-0"))
+				r.closeNow(nil, r.granted("sku-0", 0, stock.MaxQuantity))
+			}
 			n := uint64(0)
 			renew := func(res *stock.Reservation) {
 				n++
@@ -47,11 +53,11 @@ func TestAllocationBudget(t *testing.T) {
 			c.change(one)
 			alone := testing.AllocsPerRun(200, func() {
 				renew(one)
-				if _, err := r.Reserve(context.Background(), r.p("sku-0"), one, time.Minute, false); err != nil {
+				if _, err := r.Reserve(context.Background(), r.p("sku-0"), one, time.Minute, ahead); err != nil {
 					t.Fatal(err)
 				}
 			})
-			full := testing.AllocsPerRun(100, func() { r.fullBatch(one, renew) })
+			full := testing.AllocsPerRun(100, func() { r.fullBatch(one, renew, ahead) })
 			t.Logf("alone %v, full batch %v", alone, full)
 			if raceEnabled {
 				return
@@ -67,13 +73,15 @@ func TestAllocationBudget(t *testing.T) {
 }
 
 // fullBatch sends 128 reservations through a reserver of its own as Reserve does, from one goroutine.
-func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) {
+func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation), ahead bool) {
 	v := &r.alone
-	v.init(r.Client, r.p("sku-0"))
+	if v.c == nil {
+		v.init(r.Client, r.p("sku-0"))
+	}
 	for range batchMaxDefault {
 		renew(res)
 		it := r.items.get()
-		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute), false)
+		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute), ahead)
 		v.pending = append(v.pending, it)
 	}
 	n := r.servers.of(v.p)
@@ -88,5 +96,24 @@ func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) 
 			r.Fatal(it.err)
 		}
 		r.items.put(it)
+	}
+}
+
+// A claim costs what a reservation does.
+func TestAllocationBudgetOfClaims(t *testing.T) {
+	r := measured(t, 0, Config{Partitions: 1})
+	r.openAhead(0)
+	res, n := wish(1, 1, "sku-0", 1), uint64(0)
+	got := testing.AllocsPerRun(200, func() {
+		n++
+		for i := range 8 {
+			res.ID[i] = byte(n >> (8 * i))
+		}
+		if reply, err := r.Claim(context.Background(), 0, res, time.Minute, 0); err != nil || reply.Code != stock.ClaimOurs {
+			t.Fatal(reply, err)
+		}
+	})
+	if t.Logf("%v allocations", got); got > allocsPerCall && !raceEnabled {
+		t.Errorf("%v allocations, budget %v", got, allocsPerCall)
 	}
 }

@@ -104,9 +104,10 @@ func (v *claimer) answerAll(reply stock.ClaimReply) {
 	}
 }
 
+var errClaim = fmt.Errorf("%w: the claim that stands cannot be read", stock.ErrNotExecuted)
+
 // claim reads one item's part. A claim that cannot be read is an error of its item alone: nobody can say whose the id is.
 func (d *replyReader) claim() (stock.ClaimReply, error) {
-	unreadable := fmt.Errorf("%w: the claim that stands cannot be read", stock.ErrNotExecuted)
 	if d.rest == "" {
 		d.ok = false
 		return stock.ClaimReply{}, nil
@@ -117,7 +118,7 @@ func (d *replyReader) claim() (stock.ClaimReply, error) {
 	case 'W':
 		return stock.ClaimReply{Code: stock.ClaimOurs}, nil
 	case 'C':
-		return stock.ClaimReply{}, unreadable
+		return stock.ClaimReply{}, errClaim
 	case 'T':
 		n := d.number(':')
 		if !d.ok || n < 0 || n > int64(len(d.rest)) {
@@ -127,7 +128,7 @@ func (d *replyReader) claim() (stock.ClaimReply, error) {
 		d.rest = d.rest[n:]
 		try, fingerprint, err := parseRecord(stands)
 		if err != nil || len(stands) == recordBytes || stands[recordBytes] != '|' {
-			return stock.ClaimReply{}, unreadable
+			return stock.ClaimReply{}, errClaim
 		}
 		return stock.ClaimReply{Code: stock.ClaimTaken, KnownTry: try, KnownFingerprint: fingerprint,
 			KnownOwner: strings.Clone(stands[recordBytes+1:])}, nil

@@ -7,17 +7,23 @@
 // out (the units in open). free = base − out. A sale never changes base; only a fact does, and a fact replaces an older one by
 // (epoch, ver). So every message may be lost, repeated, delayed and reordered.
 //
+// Of a strong SKU base is what is available. Of one that sells ahead it is what is granted, less what is doubtful: units that the
+// database has handed over, and gives to nobody else. Its key says so (ahead), because facts do.
+//
 // # Scripts
 //
 // Each script is one embedded .lua file with a header that says KEYS, ARGV, replies and cost, behind a shared prelude; one Go file
 // encodes and decodes it. Names of keys are made in keys.go only. All keys of a partition share a hash tag.
 //
 //	reserve         pre-deducts a batch: record of the id, entry in open, deadline in due, out += qty; or only tells (peek)
-//	close           ends entries by (id, try), keeps or deletes records, applies facts and what they say of users
+//	claim           takes a batch of ids for tries, before anything is forwarded ahead under them
+//	close           ends entries by (id, try), keeps or deletes records and claims, applies facts and what they say of users
 //	load            the only creator of SKU keys; sums out from open
 //	open_partition  begins an epoch, pinned to the run id of the server that executes it
-//	ids_loaded      notes that the ids are complete
-//	entries         lists open entries, overdue ones first
+//	mark            notes that the ids are complete, or that the partition is open for selling ahead
+//	entries         lists overdue open entries
+//	scan_open       a page of all open entries; gives a deadline to those that have lost theirs
+//	find_open       the open entry of an id
 //	lease_tokens    lots of the tokens of limits that all replicas share
 //	registers, meta, run_id   look
 //
@@ -27,7 +33,31 @@
 //   - a reserve is won only if base − out ≥ qty at that moment, so no unit of base is given twice;
 //   - a script writes nothing before it has checked everything: Redis does not roll back;
 //   - a missing key is not loaded, never zero; what is not a whole number from 0 to 2^53 is corrupt, and is left as it is;
-//   - a peek is answered as a reserve would be, and writes nothing.
+//   - a peek is answered as a reserve would be, and writes nothing;
+//   - what goes ahead is taken from grants only, and only in a partition that is open for it;
+//   - an id is claimed by one try at a time; another gets it only by naming the try that it replaces.
+//
+// # Selling ahead
+//
+// An order that goes ahead is forwarded once Redis has said won, before its settle. So its reserve is strict: the partition must be open
+// for it under this very epoch (field open), and each SKU must have a grant. Without a grant it waits for one, like a request for more
+// than is free; the reply tells whether the SKU sells ahead, and what is left of its grant after the batch, so that more is granted in
+// time. The entry says that it went ahead: whoever finds it past its deadline settles it, and nobody closes it before its try has a row.
+// That last rule is the callers'; a script cannot check it.
+//
+// A new epoch closes the partition for all this, and open entries stay. Until somebody has settled them, given the grants back and
+// opened the partition in the database and here (OpenAhead), load leaves SKUs out that sell ahead.
+//
+// # Claims
+//
+// The same request id on two SKUs is two calls in two partitions, and both would win. So an id is claimed first, in a partition that
+// follows from the id alone. A claim names try, fingerprint and owner, outlives an epoch, and ends by itself if nobody closes it. Losing the
+// claims of a server loses no unit, but may let a second order through; so they are loaded with the ids, and IDsLoaded tells of both.
+//
+// # Ramp
+//
+// When a node comes back all replicas would fall upon it with what has piled up. With Config.Ramp batches of buyers begin slowly and
+// double each 250 ms; what waits for its turn waits in its batch. Loads and closes are not held up.
 //
 // # Carts
 //
@@ -68,9 +98,9 @@
 //
 // # Coalescing
 //
-// Per partition one reserve call and one close call is in flight; what arrives meanwhile is the next batch (at most 128). An idle
-// partition sends at once. Waiting is bounded (redis.pending_max), calls in flight are bounded by the connection pool, goroutines by
-// twice the number of partitions. Of calls that carry nothing but very many facts, as after an import, only a few are in flight, so that
+// Per partition one reserve call, one claim call and one close call is in flight; what arrives meanwhile is the next batch (at most 128).
+// An idle partition sends at once. Waiting is bounded (redis.pending_max), calls in flight are bounded by the connection pool, goroutines
+// by three times the number of partitions. Of calls that carry nothing but very many facts, as after an import, only a few are in flight, so that
 // buyers' calls do not wait behind them.
 //
 // # Errors

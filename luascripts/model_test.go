@@ -189,9 +189,9 @@ func (m *model) claim(epoch int64, r *stock.Reservation, replace stock.Try) stoc
 		return stock.ClaimReply{Code: stock.ClaimDraining, Epoch: epoch}
 	}
 	reply, has := stock.ClaimReply{Code: stock.ClaimOurs, IDsLoaded: m.idsEpoch == m.epoch, Epoch: epoch}, m.claims[r.ID]
-	switch {
-	case has.try == r.Try:
-	case has.try == 0 || has.try == replace:
+	switch has.try {
+	case r.Try:
+	case 0, replace:
 		m.claims[r.ID] = claim{r.Try, r.Fingerprint, r.Owner}
 	default:
 		reply.Code, reply.KnownTry, reply.KnownFingerprint, reply.KnownOwner = stock.ClaimTaken, has.try, has.fingerprint, has.owner

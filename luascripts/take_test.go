@@ -404,11 +404,13 @@ func TestALimitCostsOneCommandABatch(t *testing.T) {
 	r := newRig(t, Config{PinRunID: true}, nil)
 	r.open(1)
 	r.load("s", 1000)
-	cost := func(all ...asked) string {
+	r.openAhead(0)
+	r.loadFact(r.granted("g", 0, 10))
+	costOf := func(do func()) string {
 		t.Helper()
 		ctx := context.Background()
 		r.raw.ConfigResetStat(ctx)
-		r.batchIn(0, all...)
+		do()
 		stats := r.raw.Info(ctx, "commandstats").Val()
 		var calls []string
 		for _, name := range []string{"hmget", "mget", "info", "hget", "hset", "zadd", "set"} {
@@ -420,6 +422,9 @@ func TestALimitCostsOneCommandABatch(t *testing.T) {
 		}
 		return strings.Join(calls, ", ")
 	}
+	cost := func(all ...asked) string { return costOf(func() { r.batchIn(0, all...) }) }
+	claim := func() string { return costOf(func() { r.claim(wish(9, 1, "g", 1), 0) }) }
+	r.claim(wish(10, 1, "g", 1), 0)
 	plain := func(n int, qty int64, ttl int64) asked { return asked{wish(n, 1, "s", qty), ttl, false} }
 	bound := func(n int, qty int64, ttl int64) asked { return asked{limited(n, "u", "", "s", qty, 10), ttl, false} }
 	cost(plain(0, 1, 1000)) // the script is there
@@ -430,6 +435,8 @@ func TestALimitCostsOneCommandABatch(t *testing.T) {
 		"limited losers": {cost(bound(3, 2000, 1000), bound(4, 2000, 1000)), "hmget 3, mget 2, info 1, hget 0, hset 0, zadd 0, set 0"},
 		"winner":         {cost(plain(5, 1, 1000)), "hmget 4, mget 1, info 1, hget 0, hset 2, zadd 1, set 1"},
 		"limited winner": {cost(bound(6, 1, 1000)), "hmget 4, mget 2, info 1, hget 0, hset 2, zadd 1, set 1"},
+		"ahead":          {cost(asked{wish(8, 1, "g", 1), 1000, true}), "hmget 4, mget 1, info 1, hget 0, hset 2, zadd 1, set 1"},
+		"claim":          {claim(), "hmget 1, mget 1, info 1, hget 0, hset 0, zadd 0, set 1"},
 		"peek":           {cost(plain(7, 1, peek)), "hmget 4, mget 1, info 1, hget 0, hset 0, zadd 0, set 0"},
 	} {
 		if c.got != c.want {
