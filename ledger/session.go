@@ -79,7 +79,7 @@ func (s *Store) Exec(ctx context.Context, ops []*stock.Op, wait bool) (locked []
 	defer c.release()
 	t := &transaction{s: s, p: p}
 	for again := true; again; {
-		t.session, t.h = s.d.session(c), nil
+		t.session, t.h, t.results = s.d.session(c), nil, nil
 		if err := t.run(wait); err != nil {
 			c.rollback()
 			return nil, s.executing(err)
