@@ -120,6 +120,9 @@ func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {
 		}
 	}
 	a.deducter.Stop(flush)
+	if serveErr == nil && bookErr == nil {
+		a.leave()
+	}
 	a.log.Info("ended")
 	return errors.Join(serveErr, bookErr)
 }
@@ -138,6 +141,16 @@ func (a *app) learnEpochs(ctx context.Context) {
 		if _, err := a.redis.wayBack.Learn(ctx); err != nil {
 			a.log.Warn("epochs are not known yet; the database decides until they are", zap.Error(err))
 		}
+	}
+}
+
+// leave says that this gateway has nothing under way any more: nobody need wait for it, or doubt what it sold. Without it that takes
+// replica_timeout.
+func (a *app) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	if err := a.store.Leave(ctx, a.gatewayID); err != nil {
+		a.log.Warn("the others were not told that this gateway is gone; they notice it after replica_timeout", zap.Error(err))
 	}
 }
 
