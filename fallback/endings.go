@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,13 +115,28 @@ func (e *endings) closing(r *stock.Reservation, row *stock.Row) stock.Closing {
 // tell tells every partition. One partition's trouble does not keep the others from hearing: its entries are swept again.
 func (e *endings) tell(ctx context.Context, cache closer) (failed error) {
 	for p, t := range e.of {
-		stale, err := cache.CloseNow(ctx, p, t.closings, t.facts)
-		if err == nil && stale {
-			err = errStale
-		}
-		if err != nil {
+		if err := t.tell(ctx, cache, p); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("tell partition %d: %w", p, err))
 		}
 	}
 	return failed
+}
+
+// factsInOneCall is how many facts surely travel in one call with the first closings.
+const factsInOneCall = 64
+
+// tell sends the facts no later than the closings: an entry that is gone before its settle's fact is there would have its units sold again.
+func (t *told) tell(ctx context.Context, cache closer, p int) error {
+	facts := t.facts
+	if len(facts) > factsInOneCall {
+		if stale, err := cache.CloseNow(ctx, p, nil, facts); err != nil || stale {
+			return cmp.Or(err, errStale)
+		}
+		facts = nil
+	}
+	stale, err := cache.CloseNow(ctx, p, t.closings, facts)
+	if err == nil && stale {
+		err = errStale
+	}
+	return err
 }

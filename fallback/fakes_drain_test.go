@@ -190,6 +190,11 @@ func (db *fakeDB) grantBack(op *stock.Op) {
 // settleAhead settles what was forwarded, from the grant first; the lock is held.
 func (db *fakeDB) settleAhead(op *stock.Op) {
 	r := op.Reservation
+	if db.settler != nil {
+		op.Result.Row = db.settler(*r, op.Epoch)
+		op.Result.Facts = []stock.Fact{db.factLocked(r.Lines[0].SKU)}
+		return
+	}
 	for _, l := range r.Lines {
 		f := db.facts[l.SKU]
 		from := min(f.Granted-f.Doubtful, l.Qty)

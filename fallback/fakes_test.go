@@ -28,7 +28,8 @@ type fakeDB struct {
 	ops        []*stock.Op
 	locked     string // a SKU whose stock row somebody else keeps locked
 	fleet      fakeFleet
-	steps      []string // what was done to partitions and SKUs that sell ahead, in order, Redis's part included
+	settler    func(r stock.Reservation, epoch int64) *stock.Row // settles what was sold ahead; nil: settleAhead
+	steps      []string                                          // what was done to partitions and SKUs that sell ahead, in order, Redis's part included
 }
 
 type fakeLease struct {
@@ -247,7 +248,7 @@ func (db *fakeDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
 		case stock.OpGrantBack:
 			db.grantBack(op)
 		case stock.OpSweep:
-			if op.Ahead && db.sweeps[op.Reservation.ID] == nil {
+			if op.Ahead && (db.settler != nil || db.sweeps[op.Reservation.ID] == nil) {
 				db.settleAhead(op)
 				break
 			}

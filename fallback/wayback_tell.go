@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -83,6 +84,9 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, to *audience, l
 			}
 			w.rowClosings(closings, to.ps, r)
 		}
+		if err := w.tellBases(ctx, rows, to); err != nil {
+			return n, err
+		}
 		w.tell(ctx, closings, nil, to)
 		n += len(rows)
 		if len(rows) < pageRows {
@@ -91,6 +95,29 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, to *audience, l
 		cursor = next
 	}
 	return n, nil
+}
+
+// tellBases tells what Redis may sell of the SKUs of rows that sell ahead, read after the rows, before any of the rows' entries is closed.
+// A settle has taken from the grant what its entry keeps in out: were the entry gone and the settle's fact not there yet, Redis would sell
+// the same units again.
+func (w *WayBack) tellBases(ctx context.Context, rows []stock.RecentRow, to *audience) error {
+	seen := make(map[string]bool)
+	states := *w.states.Load()
+	for _, r := range rows {
+		for _, sku := range r.SKUs {
+			if p := stock.Partition(sku, w.cfg.Partitions); states[p].Ahead && to.ps[p] {
+				seen[sku] = true
+			}
+		}
+	}
+	for page := range slices.Chunk(slices.Sorted(maps.Keys(seen)), pageSKUs) {
+		facts, err := w.store.Facts(ctx, page)
+		if err != nil {
+			return err
+		}
+		w.tell(ctx, nil, facts, to)
+	}
+	return nil
 }
 
 // rowClosings adds the closings of a row's id for the partitions of its SKUs, and that of its claim, if ids are claimed.
