@@ -281,7 +281,7 @@ func (a *app) newCore(meta ledger.Meta) *core {
 	lanes := a.cfg.Hotspot
 	c.admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: a.gatewayID, Partitions: meta.Partitions,
 		ForwardWithin: a.cfg.ForwardWithin.Std(), QueueWait: a.cfg.Fallback.Queue.MaxWait.Std(), Transaction: transactionTime,
-		BookWait: bookWait, AheadMax: a.cfg.Ahead.Pending, Replicas: a.beat.Live, PendingMax: a.cfg.Answers.Pending, FindMax: a.cfg.Fallback.Queue.Total, LoadRate: a.cfg.Redis.Loads.PerSecond(),
+		BookWait: bookWait, AheadMax: min(a.cfg.Ahead.Pending, a.cfg.Answers.Pending), Replicas: a.beat.Live, PendingMax: a.cfg.Answers.Pending, FindMax: a.cfg.Fallback.Queue.Total, LoadRate: a.cfg.Redis.Loads.PerSecond(),
 		StockWait: func(sku string) (time.Duration, string) {
 			if lane, own := lanes.LaneOf(sku); own {
 				return lane.MaxWait.Std(), "hotspot.overrides[" + sku + "].max_wait"

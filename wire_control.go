@@ -64,6 +64,10 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 func (a *app) unresolved() api.Unresolved {
 	count, oldest, at := a.audit.shown()
 	u := api.Unresolved{Unknown: count, OldestMS: oldest.Milliseconds(), Stuck: int64(a.resolver.Stuck()), CountedAt: at}
+	u.Surplus, u.SurplusDead = a.compensation.Surplus()
+	if a.redis != nil {
+		u.Doubts = int64(a.redis.wayBack.Drains().Doubtful)
+	}
 	if core := a.readyCore(); core != nil {
 		u.Stuck += core.expirer.Stuck()
 	}
