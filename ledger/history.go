@@ -43,7 +43,8 @@ func (s *Store) LedgerOf(ctx context.Context, sku string, afterSeq int64, limit 
 // they hold; rows carry the terms that they were taken under, so PartLimits is there without Limits of the configuration. Its size is that
 // of the tables: it is for checks and tests. ctx bounds it as a whole, StatementTimeout does not.
 func (s *Store) Snapshot(ctx context.Context, skus []string) (stock.Snapshot, error) {
-	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits}
+	snap := stock.Snapshot{Parts: stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits |
+		stock.PartCompensations}
 	c, err := s.d.acquire(ctx, false)
 	if err != nil {
 		return snap, s.executing(err)
@@ -92,7 +93,19 @@ func (s *Store) gather(c *conn, skus []string, snap *stock.Snapshot) error {
 	if err := s.gatherTakes(c, of, snap); err != nil {
 		return err
 	}
+	if err := s.gatherRepairs(c, snap); err != nil {
+		return err
+	}
 	return s.gatherRows(c, of, snap)
+}
+
+// gatherRepairs reads every repair: there are few, and one is of a reservation, not of a SKU.
+func (s *Store) gatherRepairs(c *conn, snap *stock.Snapshot) error {
+	return c.rows(s.d.expand(compensationColumns+`ORDER BY id {bytes}`), nil, func(rows *sql.Rows) error {
+		repair, err := scanCompensation(rows)
+		snap.Compensations = append(snap.Compensations, repair)
+		return err
+	})
 }
 
 // gatherTakes: a row without a SKU counts the reservations that its user holds.

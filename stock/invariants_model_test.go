@@ -54,7 +54,7 @@ func (m *shop) write(k *SKUSnapshot, kind LedgerKind, id ID, try Try, op string,
 // put adds units (or takes unsold ones away).
 func (m *shop) put(sku string, kind LedgerKind, delta int64) {
 	k := m.sku(sku)
-	if k.Unsold()+delta >= 0 {
+	if k.LastAvailable+delta >= 0 {
 		m.write(k, kind, ID{}, 0, strconv.Itoa(m.next()), delta)
 	}
 }
@@ -71,6 +71,7 @@ func (m *shop) order(sku, user string, qty int64) (row *Row) {
 	id := DeriveID("d", reply.Route, "", user, reply.Request)
 	r := Row{Reservation: Reservation{ID: id, Try: Try(n), User: user, Lines: []Line{{sku, qty}}}, State: StateHeld,
 		Transition: 1, Released: []int64{0}, Counted: []bool{user != ""}, ExpiresAt: m.now.Add(time.Hour)}
+	m.fromGrant(k, qty)
 	m.write(k, KindSettle, id, r.Try, "1", -qty)
 	m.snap.Reservations = append(m.snap.Reservations, r)
 	m.snap.Orders = append(m.snap.Orders, Order{Ref: fmt.Sprint("order-", n), Reservation: id, SKU: sku, Qty: qty, User: user,
@@ -81,6 +82,37 @@ func (m *shop) order(sku, user string, qty int64) (row *Row) {
 	reply.Status, reply.Reservation, reply.Answer, reply.Done = 201, id, fmt.Sprint("order-", n), m.tick()
 	m.snap.Replies = append(m.snap.Replies, reply)
 	return row
+}
+
+// grant makes units those of Redis.
+func (m *shop) grant(sku string, units int64) {
+	k := m.sku(sku)
+	if units = min(units, k.LastAvailable); units > 0 {
+		k.Ahead = true
+		m.write(k, KindGrant, ID{}, 0, strconv.Itoa(m.next()), 0)
+		k.Granted, k.LastAvailable, k.Available = k.Granted+units, k.LastAvailable-units, k.Available-units
+	}
+}
+
+// fromGrant puts units to where a settle takes them from.
+func (m *shop) fromGrant(k *SKUSnapshot, units int64) {
+	units = min(units, k.Granted)
+	k.Granted, k.LastAvailable = k.Granted-units, k.LastAvailable+units
+}
+
+// surplus is an order that was forwarded ahead, of a SKU of which nothing is left.
+func (m *shop) surplus(sku string) {
+	k, n := m.sku(sku), m.next()
+	if !k.Ahead || k.Unsold() > 0 {
+		return
+	}
+	id := DeriveID("d", "place-order", "", "nobody", fmt.Sprint("key-", n))
+	m.snap.Orders = append(m.snap.Orders, Order{Ref: fmt.Sprint("order-", n), Reservation: id, SKU: sku, Qty: 2, At: m.tick()})
+	m.snap.Reservations = append(m.snap.Reservations, Row{Reservation: Reservation{ID: id, Try: Try(n), Lines: []Line{{sku, 2}}},
+		State: StateSurplus, Outcome: OutcomeAccepted, Transition: 1, Released: []int64{0}})
+	m.write(k, KindSurplus, id, Try(n), "1", 0)
+	m.snap.Compensations = append(m.snap.Compensations, Compensation{ID: "surplus/" + id.String(), Kind: CompensateSurplus, Reservation: id,
+		State: CompensationPending})
 }
 
 // step writes a transition of a single-line row that gives units back.
@@ -143,12 +175,12 @@ func (m *shop) void(sku string) {
 // snapshot derives what follows from the rest: sums, registers, counts.
 func (m *shop) snapshot() *Snapshot {
 	s := m.snap
-	s.At, s.ShownUnknown = m.now, 0
+	s.At, s.ShownUnknown, s.ShownSurplus = m.now, 0, 0
 	s.Registers, s.Takes = nil, nil
 	for i := range s.SKUs {
 		k := &s.SKUs[i]
 		k.Held, k.Confirmed, k.Compensating = 0, 0, 0
-		s.Registers = append(s.Registers, Registers{SKU: k.SKU, Base: k.Available, Rest: k.Granted, Epoch: k.Epoch, Ver: k.Ver,
+		s.Registers = append(s.Registers, Registers{SKU: k.SKU, Base: k.Base(), Rest: k.Rest(), Ahead: k.Ahead, Epoch: k.Epoch, Ver: k.Ver,
 			Loaded: true})
 	}
 	for i := range s.Reservations {
@@ -162,6 +194,9 @@ func (m *shop) count(r *Row) {
 	s := m.snap
 	if r.State == StateHeld && r.Outcome == OutcomeUnknown {
 		s.ShownUnknown++
+	}
+	if r.State == StateSurplus {
+		s.ShownSurplus++
 	}
 	for i, l := range r.Lines {
 		k := m.sku(l.SKU)

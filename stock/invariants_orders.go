@@ -190,16 +190,17 @@ func (r *Reply) refused() bool {
 	return r.Status != 0
 }
 
-// CheckI8 holds: every order has a reservation, and the ledger has all its units deducted for it, not later than the order was made.
+// CheckI8 holds: every order has a reservation, and the ledger has all its units deducted for it, not later than the order was made. An
+// order of a SKU that was ever granted may have been forwarded ahead, on Redis's word: CheckI8Ahead looks at it.
 func CheckI8(s *Snapshot) []Violation {
 	f := findings{invariant: 8}
 	rows := s.rowsByID()
 	deductions := s.deductions()
-	skus := s.skusByName()
+	skus, ahead := s.skusByName(), s.soldAhead()
 	for i := range s.Orders {
 		o := &s.Orders[i]
-		if skus[o.SKU] == nil {
-			continue // not in this snapshot
+		if skus[o.SKU] == nil || ahead[o.SKU] {
+			continue // not in this snapshot, or forwarded before it was deducted
 		}
 		if o.Reservation.IsZero() || rows[o.Reservation] == nil {
 			f.add(o.SKU, o.Reservation, "order %s of %d units has no reservation", o.Ref, o.Qty)
@@ -213,6 +214,50 @@ func CheckI8(s *Snapshot) []Violation {
 		}
 	}
 	return f.list
+}
+
+// CheckI8Ahead holds: at rest, every order of a SKU that was ever granted has a reservation, and the ledger has all its units deducted for
+// it or says that it is surplus. When it was deducted proves nothing.
+func CheckI8Ahead(s *Snapshot) []Violation {
+	f := findings{invariant: 8}
+	rows, deductions, ahead, surplus := s.rowsByID(), s.deductions(), s.soldAhead(), s.surplus()
+	for i := range s.Orders {
+		o := &s.Orders[i]
+		switch {
+		case !ahead[o.SKU]:
+		case o.Reservation.IsZero() || rows[o.Reservation] == nil:
+			f.add(o.SKU, o.Reservation, "order %s of %d units has no reservation", o.Ref, o.Qty)
+		case !surplus[o.Reservation] && deductions[lineName{o.Reservation, o.SKU}].most() < o.Qty:
+			f.add(o.SKU, o.Reservation, "order %s is of %d units, deducted were %d", o.Ref, o.Qty, deductions[lineName{o.Reservation, o.SKU}].most())
+		}
+	}
+	return f.list
+}
+
+// soldAhead are the SKUs that units were ever granted of.
+func (s *Snapshot) soldAhead() map[string]bool {
+	ahead := map[string]bool{}
+	for i := range s.SKUs {
+		for j := range s.SKUs[i].Ledger {
+			if s.SKUs[i].Ledger[j].Kind == KindGrant {
+				ahead[s.SKUs[i].SKU] = true
+			}
+		}
+	}
+	return ahead
+}
+
+// surplus are the reservations that were ever found to have nothing to take.
+func (s *Snapshot) surplus() map[ID]bool {
+	surplus := map[ID]bool{}
+	for i := range s.SKUs {
+		for j := range s.SKUs[i].Ledger {
+			if r := &s.SKUs[i].Ledger[j]; r.Kind == KindSurplus {
+				surplus[r.Reservation] = true
+			}
+		}
+	}
+	return surplus
 }
 
 type lineName struct {

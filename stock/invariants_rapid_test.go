@@ -26,6 +26,8 @@ func play(t *rapid.T, m *shop) {
 		"order": func(t *rapid.T) {
 			m.order(skus.Draw(t, "sku"), users.Draw(t, "user"), rapid.Int64Range(1, 4).Draw(t, "qty"))
 		},
+		"grant":   func(t *rapid.T) { m.grant(skus.Draw(t, "sku"), rapid.Int64Range(1, 5).Draw(t, "units")) },
+		"surplus": func(t *rapid.T) { m.surplus(skus.Draw(t, "sku")) },
 		"confirm": func(t *rapid.T) {
 			if r := row(); r != nil {
 				m.confirm(r)

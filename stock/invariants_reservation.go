@@ -84,14 +84,41 @@ func CheckI3Open(s *Snapshot) []Violation {
 	return f.list
 }
 
-// CheckI3Shown holds: at rest, the metrics show at least as many unknown outcomes as there are.
+// CheckI3Surplus holds: the repair of a surplus reservation is under way, or was given up and waits for somebody. A row and its repair
+// are written in one transaction, and so are their ends.
+func CheckI3Surplus(s *Snapshot) []Violation {
+	f := findings{invariant: 3}
+	states := make(map[ID]CompensationState, len(s.Compensations))
+	for i := range s.Compensations {
+		states[s.Compensations[i].Reservation] = s.Compensations[i].State
+	}
+	for i := range s.Reservations {
+		r := &s.Reservations[i]
+		switch state := states[r.ID]; {
+		case r.State != StateSurplus:
+		case state == "":
+			f.add(r.firstSKU(), r.ID, "it is surplus, and nobody mends it")
+		case state == CompensationDone:
+			f.add(r.firstSKU(), r.ID, "it is surplus, and its repair is said to be done")
+		}
+	}
+	return f.list
+}
+
+// CheckI3Shown holds: at rest, the metrics show at least as many unknown outcomes, and surplus reservations, as there are.
 func CheckI3Shown(s *Snapshot) []Violation {
 	f := findings{invariant: 3}
-	var unknown int64
+	var unknown, surplus int64
 	for i := range s.Reservations {
 		if r := &s.Reservations[i]; r.State == StateHeld && r.Outcome == OutcomeUnknown {
 			unknown++
 		}
+		if s.Reservations[i].State == StateSurplus {
+			surplus++
+		}
+	}
+	if surplus > s.ShownSurplus {
+		f.add("", ID{}, "%d reservations are surplus, %d are shown", surplus, s.ShownSurplus)
 	}
 	if unknown > s.ShownUnknown {
 		f.add("", ID{}, "%d reservations are of unknown outcome, %d are shown", unknown, s.ShownUnknown)

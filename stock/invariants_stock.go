@@ -26,13 +26,17 @@ func CheckI1(s *Snapshot) []Violation {
 // CheckI1Orders holds: per SKU, units of live orders ≤ stock put in. What was given back of an accepted order (expired, cancelled,
 // refunded, in whole or in part) is not live any more: the order service is told of it, and the units are sold again by right. Without
 // PartReservations every order that is not cancelled counts as live.
+//
+// The order of a surplus reservation is one too many by its nature. While its repair is under way it is found and on its way out, so it
+// does not count; once nobody mends it (given up, or done without an end) it does. Without PartCompensations every repair is taken for
+// under way. An order that was forwarded ahead and is not settled yet counts: its units are still among what is granted.
 func CheckI1Orders(s *Snapshot) []Violation {
 	f := findings{invariant: 1}
-	rows := s.rowsByID()
+	rows, mending := s.rowsByID(), s.mending()
 	units, count := map[string]int64{}, map[string]int{}
 	for i := range s.Orders {
 		o := &s.Orders[i]
-		if live := o.live(rows[o.Reservation]); live > 0 {
+		if live := o.live(rows[o.Reservation], mending); live > 0 {
 			units[o.SKU] += live
 			count[o.SKU]++
 		}
@@ -46,14 +50,15 @@ func CheckI1Orders(s *Snapshot) []Violation {
 	return f.list
 }
 
-// live is how many units of the order count as sold. row is its reservation, nil if there is none.
-func (o *Order) live(row *Row) int64 {
+// live is how many units of the order count as sold. row is its reservation, nil if there is none; mending says of which surplus ones the
+// repair is under way.
+func (o *Order) live(row *Row, mending func(ID) bool) int64 {
 	switch {
 	case o.Cancelled:
 		return 0
 	case row == nil:
 		return o.Qty
-	case row.State == StateSurplus: // found already and on its way out
+	case row.State == StateSurplus && mending(row.ID): // found already and on its way out
 		return 0
 	case row.State == StateReleased && row.Outcome == OutcomeAccepted:
 		return 0
@@ -66,6 +71,19 @@ func (o *Order) live(row *Row) int64 {
 		}
 	}
 	return o.Qty
+}
+
+// mending tells whether the repair of a surplus reservation is under way. Nobody knows otherwise without the repairs.
+func (s *Snapshot) mending() func(ID) bool {
+	if !s.Parts.Has(PartCompensations) {
+		return func(ID) bool { return true }
+	}
+	under := map[ID]bool{}
+	for i := range s.Compensations {
+		c := &s.Compensations[i]
+		under[c.Reservation] = c.State == CompensationPending || c.State == CompensationProcessing
+	}
+	return func(id ID) bool { return under[id] }
 }
 
 // CheckI2 holds: per SKU, stock put in (with external changes) = available + granted + held + confirmed + compensating.

@@ -58,7 +58,42 @@ func orderOf(s *Snapshot, r *Row) Order {
 	return s.Orders[i]
 }
 
+// sellAhead sells the only unit of c, which is granted, and then one order too many.
+func sellAhead(m *shop) {
+	m.put("c", KindSet, 1)
+	m.grant("c", 1)
+	m.order("c", "u8", 1)
+	m.surplus("c")
+	m.snapshot()
+}
+
 var plants = []plant{
+	{"granted of what does not sell ahead", func(_ *shop, s *Snapshot) { s.SKUs[0].Granted = 1 }, "I1 no oversell: a: granted 1, of it doubtful 0, ahead false"},
+	{"more doubtful than granted", func(_ *shop, s *Snapshot) { s.SKUs[0].Doubtful = 1 }, "I1 no oversell: a: granted 0, of it doubtful 1"},
+	{"surplus that was given up", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.Compensations[0].State = CompensationDead
+	}, "I1 no oversell: c: 2 live orders of 3 units > 1"},
+	{"surplus that nobody mends", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.Compensations = nil
+	}, "I3 no leak: c: reservation"},
+	{"surplus whose repair is over", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.Compensations[0].State = CompensationDone
+	}, "I3 no leak: c: reservation"},
+	{"surplus not shown", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.ShownSurplus = 0
+	}, "I3 no leak: 1 reservations are surplus"},
+	{"order ahead that was never settled", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.Orders = append(s.Orders, Order{Ref: "x", Reservation: ID{1}, SKU: "c", Qty: 1, Cancelled: true})
+	}, "I8 fail closed: c: reservation"},
+	{"order ahead of more than was settled", func(m *shop, s *Snapshot) {
+		sellAhead(m)
+		s.Orders[len(s.Orders)-2].Qty = 2
+	}, "I8 fail closed: c: reservation"},
 	{"sold above stock", func(_ *shop, s *Snapshot) { s.SKUs[0].Confirmed += 20 }, "I1 no oversell: a: held 4"},
 	{"negative available", func(_ *shop, s *Snapshot) { s.SKUs[0].Available = -1 }, "I1 no oversell: a: available -1"},
 	{"negative granted", func(_ *shop, s *Snapshot) { s.SKUs[0].Granted = -1 }, "I1 no oversell: a: available 6, granted -1"},
@@ -175,6 +210,16 @@ var plants = []plant{
 	{"sold out with stock", func(m *shop, s *Snapshot) {
 		s.Replies = append(s.Replies, Reply{SKU: "a", Qty: 1, Status: 409, Code: CodeSoldOut, Sent: m.now.Add(time.Minute), Done: m.now.Add(time.Minute)})
 	}, "I10 no undersell: a: SOLD_OUT was said to qty 1"},
+}
+
+// An order that was forwarded before its deduction, and a surplus one that is being mended, are no violations.
+func TestWhatIsSoldAheadIsSound(t *testing.T) {
+	m, s := smallShop()
+	sellAhead(m)
+	s.Orders[len(s.Orders)-2].At = s.Orders[len(s.Orders)-2].At.Add(-time.Hour)
+	if got := Check(s, true); got != nil {
+		t.Fatal(got)
+	}
 }
 
 func TestPlantedViolationsAreFound(t *testing.T) {

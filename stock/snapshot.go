@@ -45,20 +45,22 @@ type Parts uint16
 
 // The parts. What was gathered and is empty counts as gathered: no orders is evidence too.
 const (
-	PartSKUs         Parts = 1 << iota // SKUs, without their ledgers
-	PartLedger                         // SKUs[].Ledger, whole from seq 1
-	PartReservations                   // Reservations: every row with a line of one of the SKUs
-	PartCache                          // Registers of the SKUs
-	PartOrders                         // Orders: the backend's whole record of the SKUs
-	PartReplies                        // Replies: what clients were told
-	PartLimits                         // Limits and Takes
-	PartGauges                         // Gauges
-	PartShown                          // ShownUnknown
-	PartOpen                           // Open: every open entry of the SKUs
+	PartSKUs          Parts = 1 << iota // SKUs, without their ledgers
+	PartLedger                          // SKUs[].Ledger, whole from seq 1
+	PartReservations                    // Reservations: every row with a line of one of the SKUs
+	PartCache                           // Registers of the SKUs
+	PartOrders                          // Orders: the backend's whole record of the SKUs
+	PartReplies                         // Replies: what clients were told
+	PartLimits                          // Limits and Takes
+	PartGauges                          // Gauges
+	PartShown                           // ShownUnknown
+	PartOpen                            // Open: every open entry of the SKUs
+	PartCompensations                   // Compensations: every repair of the reservations
 )
 
 // partNames are in the order of the bits.
-var partNames = [...]string{"stock", "ledger", "reservations", "redis", "orders", "replies", "limits", "gauges", "shown unknowns", "open entries"}
+var partNames = [...]string{"stock", "ledger", "reservations", "redis", "orders", "replies", "limits", "gauges", "shown unknowns", "open entries",
+	"compensations"}
 
 // Names lists the parts, for people.
 func (p Parts) Names() []string {
@@ -78,18 +80,20 @@ func (p Parts) Has(want Parts) bool { return p&want == want }
 // parts are no part of that transaction, so the order of gathering matters while traffic runs: orders and replies first, then the
 // database; then everything that an order relies on is in the snapshot. The cache can be compared at rest only.
 type Snapshot struct {
-	Parts        Parts
-	At           time.Time     // database clock of the transaction
-	SKUs         []SKUSnapshot // by SKU bytes
-	Reservations []Row         // answers may be left out (Answer without Body)
-	Registers    []Registers   // what Redis holds of the SKUs; a SKU that it does not hold may be missing or not Loaded
-	Open         []OpenEntry
-	Orders       []Order
-	Replies      []Reply
-	Limits       []PurchaseLimit
-	Takes        []UserTake
-	Gauges       []Gauge
-	ShownUnknown int64 // how many reservations of unknown outcome the metrics show
+	Parts         Parts
+	At            time.Time     // database clock of the transaction
+	SKUs          []SKUSnapshot // by SKU bytes
+	Reservations  []Row         // answers may be left out (Answer without Body)
+	Registers     []Registers   // what Redis holds of the SKUs; a SKU that it does not hold may be missing or not Loaded
+	Open          []OpenEntry
+	Orders        []Order
+	Replies       []Reply
+	Limits        []PurchaseLimit
+	Takes         []UserTake
+	Gauges        []Gauge
+	Compensations []Compensation
+	ShownUnknown  int64 // how many held reservations of unknown outcome the metrics show
+	ShownSurplus  int64 // how many surplus reservations the metrics show
 	// Stall is the longest time that the database stood still while Replies were collected. Ledger rows carry the time at which
 	// their transaction ran, not that of its commit, so what clients were told is judged with so much more patience.
 	Stall time.Duration
