@@ -182,7 +182,7 @@ func (a *app) wireRedis() error {
 		AnyEventual: func() bool { return a.sale.book().AnyEventual() }, RulesVersion: func() int64 { return a.sale.version() }, Log: a.log})
 	epochs.wayBack = r.wayBack
 	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
-		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})
+		Partitions: a.cfg.Redis.Partitions, Usable: usable, Claims: func() bool { return a.sale.AnyEventual() }, Log: a.log})
 	r.tailer = ledger.NewTailer(a.store, r.client, a.deducter, ledger.TailerConfig{Partitions: a.cfg.Redis.Partitions,
 		Served: r.served, Usable: usable, Now: a.databaseNow, Log: a.log})
 	a.redis = r
