@@ -20,7 +20,9 @@ func holding(units map[string]int64) *held {
 }
 
 // openPartition is one that sells, and whose row is locked.
-func openPartition() *partition { return &partition{epoch: 1, state: stock.PartitionOpen, locked: true, owned: true} }
+func openPartition() *partition {
+	return &partition{epoch: 1, state: stock.PartitionOpen, locked: true, owned: true}
+}
 
 func decideWish(id byte, try stock.Try, lines ...stock.Line) *stock.Reservation {
 	return &stock.Reservation{ID: stock.ID{id}, Try: try, Fingerprint: stock.Fingerprint(lines), Lines: lines, Hold: time.Minute}

@@ -48,6 +48,31 @@
 //   - forward_by and expires_at are reckoned from the database's clock at the beginning of the transaction, which is no earlier than
 //     the moment at which its first statement was sent.
 //
+// # Selling ahead
+//
+// A SKU of which units were granted sells ahead: Redis sells granted − doubtful, the database alone sells available. Both are unsold, so
+// before and after do not move when units are granted (KindGrant, delta 0). Grants keep units apart, not ids and not users.
+//
+//   - A win that Redis had said (Seen, Ahead) takes from the grant, then from available, then from what is doubtful. If it was won under an
+//     epoch that is over and the partition is open again, the grant of now comes last: Redis sells it. Everything else takes from available.
+//   - FromGrant leaves the stock rows alone: such settles wait neither for the shop nor for whoever moves the stock row.
+//     The SKU then counts as having in its stock row what stockgate last left there.
+//   - What a decision finds out too late for the order of locks makes Exec roll back and begin again with that locked: a stock row, because a
+//     grant is too small; a partition FOR SHARE, because the database alone may sell what sells ahead only while the partition stays
+//     drained; a partition to be written, because a SKU of it is granted units for the first time. Each attempt locks more, so it ends.
+//     SKUs that never sold ahead never begin again.
+//   - An order that was forwarded is refused by neither limits nor a pause. What no pool has makes its row surplus: it takes nothing, and its
+//     repair is written with it. A surplus row is made good from available, or dismissed; either way its repair is done in the same transaction.
+//   - A try is decided about once. Its ledger rows tell, even after another try has the reservation's row: a settle that is repeated or late,
+//     and an open entry that is swept, find that they had their turn. So a refusal of a try that Redis may have an entry of (MaybeAhead)
+//     leaves a void row, beside another try's row a void ledger row alone.
+//   - A row that is held under another try keeps its units and gets the try of what was forwarded: a late refusal of the try before must not
+//     take them away.
+//   - Closing an ahead entry without its SKU's fact would let Redis sell the same units again, so a SKU that sells ahead has a fact even
+//     while its stock row is gone or cannot be sold from.
+//   - Grants go back only while the partition is drained under the epoch that the caller knows of. What is doubtful goes back once no replica
+//     is, whatever the partition does.
+//
 // # A stock row that cannot be sold from
 //
 // NULL, below zero, above 2^53, in a table of the shop in SQLite no integer: VerdictCorrupt, never sold out. Nothing moves, no fact is
