@@ -17,11 +17,18 @@ type modelLedger struct {
 	alive map[string]bool         // gateways with a heartbeat
 	stale []stock.Op              // ops that met a row that had moved on
 	lose  func(op *stock.Op) bool // commit it and lose the reply; nil: never
+
+	// Of an eventual SKU.
+	ahead   bool // it sells from a grant
+	granted int64
+	drained bool // its partition is
+	ver     int64
+	ended   map[stock.Try]bool // tries that may never settle
 }
 
 func newModelLedger(left int64) *modelLedger {
 	return &modelLedger{now: time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC), left: left, rows: map[stock.ID]*stock.Row{},
-		alive: map[string]bool{"g": true}}
+		alive: map[string]bool{"g": true}, ended: map[stock.Try]bool{}}
 }
 
 // advance moves the database's clock.
@@ -75,6 +82,9 @@ func (m *modelLedger) Do(_ context.Context, op *stock.Op) error {
 	if op.Result.Verdict == stock.VerdictStale {
 		m.stale = append(m.stale, *op)
 	}
+	if m.ver++; m.ahead {
+		op.Result.Facts = []stock.Fact{m.factLocked()}
+	}
 	if row := op.Result.Row; row != nil {
 		op.Result.ForwardBy, op.Result.ExpiresAt = row.ForwardBy, row.ExpiresAt
 	}
@@ -87,8 +97,14 @@ func (m *modelLedger) Do(_ context.Context, op *stock.Op) error {
 func (m *modelLedger) decideLocked(op *stock.Op) stock.Verdict {
 	row := m.rows[op.ID]
 	switch op.Kind {
-	case stock.OpSettle:
-		return m.settleLocked(row, op.Reservation)
+	case stock.OpSettle, stock.OpSweep:
+		v := m.settleLocked(row, op)
+		if op.MaybeAhead && v != stock.VerdictDone {
+			m.endTryLocked(op.Reservation)
+		}
+		return v
+	case stock.OpGrant:
+		return m.grantLocked(op)
 	case stock.OpTakeOver:
 		if row.State != stock.StateHeld || row.Outcome != stock.OutcomeUnknown || row.Try != op.Try || m.now.Before(row.ForwardBy.Add(op.Delay)) {
 			return stock.VerdictStale
@@ -107,26 +123,72 @@ func (m *modelLedger) decideLocked(op *stock.Op) stock.Verdict {
 	return stock.VerdictDone
 }
 
-func (m *modelLedger) settleLocked(row *stock.Row, r *stock.Reservation) stock.Verdict {
+func (m *modelLedger) settleLocked(row *stock.Row, op *stock.Op) stock.Verdict {
+	r, qty := op.Reservation, op.Reservation.Lines[0].Qty
 	switch {
 	case row != nil && row.Fingerprint != r.Fingerprint:
 		return stock.VerdictKeyReused
-	case row != nil && !row.Reopens():
+	case row != nil && row.Try == r.Try && row.State.Deducted():
+		return stock.VerdictDone
+	case m.ended[r.Try]:
+		return stock.VerdictVoided
+	case op.Ahead && row != nil && row.State.Deducted():
+		row.Try = r.Try
+		return stock.VerdictDone
+	case !op.Ahead && row != nil && !row.Reopens():
 		return stock.VerdictDuplicate
-	case m.left < r.Lines[0].Qty:
+	case m.ahead && !op.Ahead && !op.Seen && !op.Unique && !m.drained:
+		return stock.VerdictDraining
+	}
+	seen, state := op.Ahead || op.Seen, stock.StateHeld
+	switch {
+	case m.ahead && seen && m.granted >= qty:
+		m.granted -= qty
+	case m.left >= qty:
+		m.left -= qty
+	case op.Ahead:
+		state = stock.StateSurplus
+	case m.left+m.granted >= qty:
+		return stock.VerdictShort
+	default:
 		return stock.VerdictSoldOut
 	}
-	m.left -= r.Lines[0].Qty
-	m.rows[r.ID] = &stock.Row{Reservation: *r, State: stock.StateHeld, ForwardBy: m.now.Add(2 * time.Second), ExpiresAt: m.now.Add(r.Hold)}
+	m.rows[r.ID] = &stock.Row{Reservation: *r, State: state, ForwardBy: m.now.Add(2 * time.Second), ExpiresAt: m.now.Add(r.Hold)}
 	return stock.VerdictDone
+}
+
+// endTryLocked sees to it that a try never settles.
+func (m *modelLedger) endTryLocked(r *stock.Reservation) {
+	m.ended[r.Try] = true
+	if m.rows[r.ID] == nil {
+		m.rows[r.ID] = &stock.Row{Reservation: *r, State: stock.StateVoid}
+	}
+}
+
+func (m *modelLedger) grantLocked(op *stock.Op) stock.Verdict {
+	if m.left == 0 {
+		return stock.VerdictSoldOut
+	}
+	n := min(m.left, max(op.Need, min(op.Want, op.Need+(m.left-op.Need)/2)))
+	m.left, m.granted, m.ahead = m.left-n, m.granted+n, true
+	op.Result.Facts = []stock.Fact{m.factLocked()}
+	return stock.VerdictDone
+}
+
+func (m *modelLedger) factLocked() stock.Fact {
+	return stock.Fact{SKU: "s", Available: m.left, Granted: m.granted, Ahead: m.ahead, Ver: m.ver}
 }
 
 // endLocked is a booking, or the owner's word that its try was not sent.
 func (m *modelLedger) endLocked(row *stock.Row, op *stock.Op) stock.Verdict {
 	switch {
+	case op.Kind == stock.OpRelease && op.Reservation != nil && (row == nil || row.Try != op.Try):
+		m.endTryLocked(op.Reservation)
+		return stock.VerdictStale
 	case row == nil || row.Try != op.Try:
 		return stock.VerdictStale
-	case op.Kind == stock.OpRelease:
+	case op.Kind == stock.OpRelease && row.State == stock.StateHeld:
+		m.ended[row.Try] = true
 		m.releaseLocked(row, row.Outcome, op.Reason)
 	case op.Outcome == stock.OutcomeRejected:
 		m.releaseLocked(row, op.Outcome, op.Reason)
