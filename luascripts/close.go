@@ -3,6 +3,7 @@ package luascripts
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -29,12 +30,16 @@ func (c *Client) CloseNow(ctx context.Context, p int, closings []stock.Closing, 
 	return c.closeAll(ctx, p, closings, facts, appendTakes(nil, facts))
 }
 
-// closeAll makes as many calls as are needed.
+// closeAll makes as many calls as are needed. Facts go first: an entry that is closed before the fact of its settle is known frees units of
+// a grant that are sold already.
 func (c *Client) closeAll(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact, takes []take) (stale bool, err error) {
 	cmd := c.borrow()
 	defer c.lend(cmd)
 	for len(closings) > 0 || len(facts) > 0 || len(takes) > 0 {
 		n, f, u := min(len(closings), c.cfg.BatchMax), min(len(facts), c.cfg.BatchMax), min(len(takes), takesMax)
+		if f < len(facts) {
+			n = 0
+		}
 		if stale, err := c.closeBatch(ctx, p, cmd, closings[:n], facts[:f], takes[:u]); stale || err != nil {
 			return stale, err
 		}
@@ -54,6 +59,9 @@ func (c *Client) closeBatch(ctx context.Context, p int, cmd *command, closings [
 	ahead := aheadOf(facts, epoch) || takesAheadOf(takes, epoch)
 	if ahead {
 		c.sawStale(p) // the database has a newer epoch, and another replica may have loaded under it
+	}
+	if ahead && len(closings) > 0 && slices.ContainsFunc(facts, func(f stock.Fact) bool { return f.Ahead && f.Epoch > epoch }) {
+		return true, nil // the closings would free units of a grant, and its fact would not be taken
 	}
 	if ofEpoch(facts, epoch) == 0 && len(closings) == 0 && takesOfEpoch(takes, epoch) == 0 {
 		return ahead, nil

@@ -85,33 +85,33 @@ func (v *closer) add(closings []stock.Closing, facts []stock.Fact) {
 		return
 	}
 	room := max(0, v.c.cfg.PendingMax-len(v.pending))
+	for i := range facts {
+		if checkFact(&facts[i]) != nil || !v.keepLocked(facts[i]) {
+			v.c.stats.factsDropped.Add(1)
+			room = 0 // an entry is not closed without its fact: the way back tells both
+			continue
+		}
+		v.keepTakesLocked(facts[i : i+1])
+	}
 	if room < len(closings) {
 		v.drop(len(closings) - room)
 		closings = closings[:room]
 	}
 	v.pending = append(v.pending, closings...)
-	for i := range facts {
-		if checkFact(&facts[i]) != nil {
-			v.c.stats.factsDropped.Add(1)
-			continue
-		}
-		v.keepLocked(facts[i])
-		v.keepTakesLocked(facts[i : i+1])
-	}
 }
 
-// keepLocked lets f wait if it is newer than what waits for its SKU.
-func (v *closer) keepLocked(f stock.Fact) {
+// keepLocked lets f wait if it is newer than what waits for its SKU. false: there is no room for it.
+func (v *closer) keepLocked(f stock.Fact) bool {
 	waits, ok := v.latest[f.SKU]
 	if ok && !f.Newer(waits) {
-		return
+		return true
 	}
 	if !ok && len(v.latest) >= v.c.cfg.PendingMax {
-		v.c.stats.factsDropped.Add(1)
-		return
+		return false
 	}
 	f.Takes = nil // they may be part of what the caller uses again
 	v.latest[f.SKU] = f
+	return true
 }
 
 // keepTakesLocked lets wait what a fact says of users, as far as there is room. What is dropped heals by itself: without a register
@@ -155,6 +155,9 @@ func (v *closer) take() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := min(len(v.pending), v.c.cfg.BatchMax)
+	if len(v.latest) > v.c.cfg.BatchMax {
+		n = 0 // facts go first: see closeAll
+	}
 	v.closings = append(v.closings[:0], v.pending[:n]...)
 	v.pending = v.pending[:copy(v.pending, v.pending[n:])]
 	v.facts = v.facts[:0]
@@ -172,6 +175,17 @@ func (v *closer) take() bool {
 	return v.running
 }
 
+// dropPending gives up the closings that wait, too, if facts are given up: one of theirs may be among them.
+func (v *closer) dropPending() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.facts) > 0 {
+		n = len(v.pending)
+		v.pending = v.pending[:0]
+	}
+	return n
+}
+
 // floods reports whether the batch is one of many that nobody waits for.
 func (v *closer) floods() bool {
 	return len(v.facts) >= bulkFacts && len(v.closings) == 0 && len(v.takes) == 0
@@ -187,8 +201,9 @@ func (v *closer) deliver() {
 			return
 		}
 		if attempt == closeAttempts || !v.pause(delay) {
-			v.dropped.Add(int64(len(v.closings)))
-			v.c.dropClose(len(v.closings), len(v.facts), err)
+			n := len(v.closings) + v.dropPending()
+			v.dropped.Add(int64(n))
+			v.c.dropClose(n, len(v.facts), err)
 			v.c.stats.takesDropped.Add(int64(len(v.takes)))
 			return
 		}
