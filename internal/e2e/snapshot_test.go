@@ -137,7 +137,7 @@ func (w *world) addStatus(s *stock.Snapshot) {
 		}
 		s.Parts |= stock.PartGauges
 		if !view.Unresolved.CountedAt.IsZero() {
-			s.ShownUnknown = view.Unresolved.Unknown
+			s.ShownUnknown, s.ShownSurplus = view.Unresolved.Unknown, view.Unresolved.Surplus
 			s.Parts |= stock.PartShown
 		}
 	}
