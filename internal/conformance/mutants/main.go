@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stockgate/stockgate/internal/conformance"
+)
+
+func main() {
+	only := flag.String("only", "", "run the rules whose name has this in it")
+	workers := flag.Int("p", 2, "rules at a time, 1 or more")
+	timeout := flag.Duration("timeout", 5*time.Minute, "longest run of one package's tests")
+	verbose := flag.Bool("v", false, "print what the tests print")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	r := &runner{dir: dir, timeout: *timeout, verbose: *verbose}
+	bad := r.all(ctx, chosen(*only), *workers)
+	_ = os.RemoveAll(dir)
+	if bad > 0 || ctx.Err() != nil {
+		os.Exit(1)
+	}
+}
+
+func chosen(only string) []conformance.Rule {
+	var rules []conformance.Rule
+	for _, r := range conformance.Rules() {
+		if strings.Contains(r.Name, only) {
+			rules = append(rules, r)
+		}
+	}
+	return rules
+}
+
+// all checks every rule, prints what came of it, and counts those that are not held.
+func (r *runner) all(ctx context.Context, rules []conformance.Rule, workers int) (bad int) {
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	room := make(chan struct{}, max(workers, 1))
+	pending := 0
+	for _, rule := range rules {
+		if rule.Pending {
+			pending++
+			fmt.Printf("pending   %d %s\n", rule.Section, rule.Name)
+			continue
+		}
+		room <- struct{}{}
+		group.Go(func() {
+			defer func() { <-room }()
+			problem := r.check(ctx, rule)
+			mu.Lock()
+			defer mu.Unlock()
+			if problem == nil {
+				fmt.Printf("held      %d %s\n", rule.Section, rule.Name)
+				return
+			}
+			bad++
+			fmt.Printf("NOT HELD  %d %s: %v\n", rule.Section, rule.Name, problem)
+		})
+	}
+	group.Wait()
+	fmt.Printf("%d rules: %d held, %d not held, %d pending\n", len(rules), len(rules)-bad-pending, bad, pending)
+	return bad
+}
