@@ -76,7 +76,7 @@ func service() []Rule {
 			Sentence: "Settles of forwarded reservations first, never dropped, never limited (not limited)",
 			Tests:    in("fallback", "TestForwardedWorkIsNeverLimited"),
 			Mutation: Mutation{"fallback/queue_take.go", "f.class(stock.ClassForwarded, math.MaxInt, func(lines int) int { return 0 })",
-				"f.class(stock.ClassForwarded, q.commit.room(f.now), q.commit.cost)"},
+				"f.class(stock.ClassForwarded, min(math.MaxInt, q.commit.room(f.now)), q.commit.cost)"},
 		},
 		{
 			Name: "forwarded-is-never-dropped", Section: 7,

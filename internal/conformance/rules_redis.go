@@ -72,16 +72,16 @@ func registers() []Rule {
 		{
 			Name: "never-sent-is-closed-as-lost", Section: 6,
 			Sentence: "`lost`: void, refused, never sent, rejected without a kept answer",
-			Tests:    in("gateway/admission", "TestBookingsOfEachKind"),
+			Tests:    in("gateway/admission", "TestWhatCannotGoBackNowIsGivenBackLater"),
 			Mutation: Mutation{"gateway/admission/settle.go", "return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.Answer != nil",
 				"return row.State != stock.StateVoid"},
 		},
 		{
 			Name: "only-a-load-creates-a-key", Section: 6,
 			Sentence: "Only a load creates a SKU's key",
-			Tests:    in("luascripts", "TestFactsReplaceOnlyOlderOnesOfThisEpoch"),
+			Tests:    in("luascripts", "TestC010_AMissingKeyIsNotLoaded"),
 			Mutation: Mutation{"luascripts/close.lua", "  elseif r[1] == ARGV[1] then\n    local ver = integer(r[2])\n",
-				"  else\n    local ver = integer(r[2] or '0')\n"},
+				"  else\n    redis.call('HSET', KEYS[4 + f], 'epoch', ARGV[1])\n    local ver = integer(r[2] or '0')\n"},
 		},
 		{
 			Name: "a-load-sums-out-from-open", Section: 6,

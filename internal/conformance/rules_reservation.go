@@ -38,7 +38,7 @@ func tries() []Rule {
 		{
 			Name: "never-sent-ends-its-own-try-only", Section: 5,
 			Sentence: "void or a release of what was never sent ends that try only",
-			Tests:    in("ledger/storetest", "TestSQLite/TriesAndTombstones"),
+			Tests:    in("ledger", "TestAnotherTrysRowIsLeftAlone"),
 			Mutation: Mutation{"ledger/decide_end.go",
 				"\tcase row.Try != op.Try:\n\t\treturn verdict(stock.VerdictStale, row)\n\t}\n\treturn h.neverSent(row, op)",
 				"\t}\n\treturn h.neverSent(row, op)"},
@@ -58,7 +58,7 @@ func tries() []Rule {
 		{
 			Name: "released-is-held-again-only-by-retake", Section: 5,
 			Sentence: "held again only by `retake` or another try",
-			Tests:    in("ledger/storetest", "TestSQLite/ALateConfirmTakesWhatIsStillOrdered", "TestSQLite/C054_APaymentAroundTheTimeout"),
+			Tests:    in("ledger/storetest", "TestSQLite/ALateConfirmTakesWhatIsStillOrdered"),
 			Mutation: Mutation{"ledger/decide_outcome.go", "if op.Retake && !row.Paid {", "if !row.Paid {"},
 		},
 		{
@@ -91,7 +91,7 @@ func unitsBack() []Rule {
 		{
 			Name: "only-a-deducted-row-is-released", Section: 5,
 			Sentence: "only rows with a deduction not yet given back can give back (a row already released gives nothing)",
-			Tests:    in("ledger/storetest", "TestSQLite/C052_AUnitComesBackOnce", "TestSQLite/C050_RepeatsAndReorderingsEndAlike"),
+			Tests:    in("ledger", "TestTransitionsAreThoseOfTheDomain", "TestDecideAgainstADumbModel"),
 			Mutation: Mutation{"ledger/decide_end.go",
 				"\tcase row.State == stock.StateReleased, row.State == stock.StateVoid:\n\t\treturn verdict(stock.VerdictDone, row)\n\tcase row.State == stock.StateHeld && row.Outcome",
 				"\tcase row.Outcome"},

@@ -2,7 +2,9 @@
 // of its rule stands. It writes nothing into the tree: the go command gets an overlay in which one file is another.
 //
 //	go run ./internal/conformance/mutants [-only part-of-a-name] [-p 2] [-timeout 5m] [-v]
+//	go run ./internal/conformance/mutants -only a-name -find ledger
 //
 // It is run from the root of the module. It prints a line a rule and exits with 1 if a mutant survived, a test did not pass as the code is,
-// or a mutant does not compile. A test that hangs under a mutation has failed.
+// or a mutant does not compile. A test that hangs under a mutation has failed. With -find it
+// prints which tests of a folder notice a mutation instead.
 package main

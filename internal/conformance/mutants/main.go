@@ -17,6 +17,7 @@ func main() {
 	only := flag.String("only", "", "run the rules whose name has this in it")
 	workers := flag.Int("p", 2, "rules at a time, 1 or more")
 	timeout := flag.Duration("timeout", 5*time.Minute, "longest run of one package's tests")
+	find := flag.String("find", "", "name the tests of this folder that fail under each mutation, instead of checking the rules")
 	verbose := flag.Bool("v", false, "print what the tests print")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -27,7 +28,12 @@ func main() {
 		os.Exit(1)
 	}
 	r := &runner{dir: dir, timeout: *timeout, verbose: *verbose}
-	bad := r.all(ctx, chosen(*only), *workers)
+	bad := 0
+	if *find != "" {
+		bad = r.search(ctx, chosen(*only), *find)
+	} else {
+		bad = r.all(ctx, chosen(*only), *workers)
+	}
 	_ = os.RemoveAll(dir)
 	if bad > 0 || ctx.Err() != nil {
 		os.Exit(1)
@@ -72,5 +78,20 @@ func (r *runner) all(ctx context.Context, rules []conformance.Rule, workers int)
 	}
 	group.Wait()
 	fmt.Printf("%d rules: %d held, %d not held, %d pending\n", len(rules), len(rules)-bad-pending, bad, pending)
+	return bad
+}
+
+// search prints which tests of a folder notice each mutation, for the one who writes an entry.
+func (r *runner) search(ctx context.Context, rules []conformance.Rule, folder string) (bad int) {
+	for _, rule := range rules {
+		if rule.Pending {
+			continue
+		}
+		failures, err := r.find(ctx, rule, folder)
+		if err != nil {
+			bad++
+		}
+		fmt.Printf("%d %s: %v %v\n", rule.Section, rule.Name, strings.Join(failures, " "), err)
+	}
 	return bad
 }

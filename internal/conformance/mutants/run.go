@@ -114,6 +114,20 @@ type result struct {
 	ran, failed int // tests
 	broken      bool
 	ok          bool // the command succeeded
+	failures    []string
+}
+
+// find names the tests of a package that fail under the rule's mutation.
+func (r *runner) find(ctx context.Context, rule conformance.Rule, folder string) ([]string, error) {
+	overlay, err := r.overlay(rule)
+	if err != nil {
+		return nil, err
+	}
+	got, err := r.run(ctx, conformance.Test{Package: folder, Run: ".*"}, overlay)
+	if err == nil && got.broken {
+		err = errors.New("the mutant does not compile")
+	}
+	return got.failures, err
 }
 
 // event is a line of go test -json.
@@ -156,6 +170,7 @@ func (g *result) add(line []byte, verbose bool) {
 		g.ran++
 	case e.Action == "fail":
 		g.failed++
+		g.failures = append(g.failures, e.Test)
 	}
 }
 
