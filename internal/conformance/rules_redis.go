@@ -136,7 +136,7 @@ func flags() []Rule {
 		{
 			Name: "a-queue-is-emptied-only-without-ids", Section: 6,
 			Sentence: "The queue of a SKU is emptied with the final answer only on the same condition",
-			Tests:    in("gateway/admission", "TestSoldOutEmptiesTheLineAtOnce"),
+			Tests:    in("gateway/admission", "TestASoldOutFactIsNoAnswerToAnID"),
 			Mutation: Mutation{"gateway/admission/line.go", "if soldOut && !r.Keyed {", "if soldOut {"},
 		},
 	}
