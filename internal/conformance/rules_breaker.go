@@ -12,7 +12,7 @@ func fallingBack() []Rule {
 		{
 			Name: "redis-never-changes-readiness", Section: 8,
 			Sentence: "Redis never changes readiness",
-			Tests:    in("gateway/control", "TestC090_C091_ReadinessFollowsTheStartAndTheDrainOnly"),
+			Tests:    in("gateway/control", "TestRedisNeverMovesReadiness"),
 			Mutation: Mutation{"gateway/control/health.go", "\tif phase != PhaseReady {\n", "\tif phase != PhaseReady || s.deps.Status().Redis.Breaker == \"open\" {\n"},
 		},
 		{

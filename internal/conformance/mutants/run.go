@@ -82,6 +82,8 @@ func (r *runner) passes(ctx context.Context, test conformance.Test) error {
 			switch {
 			case err != nil:
 				return err
+			case got.broken:
+				return fmt.Errorf("%s does not compile as the code is", test.Package)
 			case got.ran == 0:
 				return fmt.Errorf("%s has no test %s", test.Package, test.Run)
 			case got.failed > 0 || !got.ok:
