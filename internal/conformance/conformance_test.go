@@ -37,7 +37,7 @@ func TestNoTwoRulesAreAlike(t *testing.T) {
 			t.Errorf("%s and %s are the same mutation", r.Name, other)
 		}
 		mutations[r.Mutation] = r.Name
-		key := r.Sentence + "\x00" + r.Mutation.File + "\x00" + r.Mutation.Was
+		key := r.Sentence + "\x00" + r.Part + "\x00" + r.Mutation.File + "\x00" + r.Mutation.Was
 		if other, again := sentences[key]; again {
 			t.Errorf("%s and %s are the same sentence at the same place", r.Name, other)
 		}

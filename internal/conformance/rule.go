@@ -4,9 +4,11 @@ package conformance
 type Rule struct {
 	// Name says the rule in a few words, with dashes; it is unique and what the runner's -only takes.
 	Name string
-	// Section of DESIGN.md, 5 to 9, and Sentence, the clause that matters in its own words.
+	// Section of DESIGN.md, 5 to 9, and Sentence, the clause that matters in its own words; … stands for what is left out.
 	Section  int
 	Sentence string
+	// Part says which part of the sentence it is, or where it is held, if the sentence has several entries.
+	Part string
 	// Pending: what the sentence is about is not built yet. Such a rule has no tests and no mutation.
 	Pending bool
 	// Tests must pass as the code is, and each must fail once Mutation stands.

@@ -17,8 +17,7 @@ func fallingBack() []Rule {
 		},
 		{
 			Name: "eventual-from-the-database-only-if-drained-or-unique", Section: 8, Pending: true,
-			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the " +
-				"partition `drained`, read FOR SHARE in the same transaction; otherwise 503 (only so)",
+			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the partition `drained`, read FOR SHARE in the same transaction; otherwise 503",
 		},
 	}
 }
@@ -27,8 +26,7 @@ func draining() []Rule {
 	return []Rule{
 		{
 			Name: "drained-is-said-only-once-nothing-is-left", Section: 8, Pending: true,
-			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle " +
-				"left under the old one",
+			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one",
 		},
 		{
 			Name: "a-heartbeat-before-epochs", Section: 8,
@@ -43,38 +41,37 @@ func comingBack() []Rule {
 	return []Rule{
 		{
 			Name: "sold-out-to-an-id-only-after-a-look-up", Section: 8,
-			Sentence: "until ids are loaded, or while a live replica reports `redis_ok` false, SOLD_OUT to a request with an id is said only after a " +
-				"batched lookup by id",
+			Sentence: "until ids are loaded, or while a live replica reports `redis_ok` false, SOLD_OUT to a request with an id is said only after a batched lookup by id",
 			Tests:    in("gateway/admission", "TestSoldOutToAnIDNeedsProofThatRedisKnowsTheIDs"),
 			Mutation: Mutation{"gateway/admission/prededuct.go", "if unproven || r.Keyed && !a.knowsIDs(reply) {", "if unproven {"},
 		},
 		{
 			Name: "an-outage-is-told-before-redis-is-called-ok", Section: 8,
-			Sentence: "until ids are loaded, or while a live replica reports `redis_ok` false (only once all was told)",
+			Sentence: "until ids are loaded, or while a live replica reports `redis_ok` false, SOLD_OUT to a request with an id is said only after a batched lookup by id", Part: "what redis_ok says",
 			Tests:    in("fallback", "TestC027_AnOutageIsToldBeforeRedisIsCalledOK"),
 			Mutation: Mutation{"fallback/wayback.go", "if w.outage[p].Load() != nil || !w.cfg.Usable(p) {", "if !w.cfg.Usable(p) {"},
 		},
 		{
 			Name: "never-all-replicas-at-once", Section: 8,
-			Sentence: "Ramp; never all replicas at once (each probes at a moment of its own)",
+			Sentence: "Ramp; never all replicas at once", Part: "each probes at a moment of its own",
 			Tests:    in("fallback", "TestC026_ReplicasProbeAtMomentsOfTheirOwn"),
 			Mutation: Mutation{"fallback/breaker.go", "open*3/4+rand.N(open/2+1)", "open"},
 		},
 		{
 			Name: "one-holder-comes-back", Section: 8,
-			Sentence: "Coming back …, by one holder of the partition's lease … never all replicas at once",
+			Sentence: "**Coming back** (and after lost writes), by one holder of the partition's lease … never all replicas at once",
 			Tests:    in("fallback", "TestALateHolderLooksAgainUnderTheLease"),
 			Mutation: Mutation{"fallback/wayback_open.go", "\t\tif !look.lost {\n\t\t\tcontinue\n\t\t}\n\t\tif look.epoch", "\t\tif look.epoch"},
 		},
 		{
 			Name: "a-redis-ahead-raises-the-database-first", Section: 8,
-			Sentence: "If Redis's (epoch, ver) is above the database's …: raise the database's above it, sell nothing ahead, reconcile first",
+			Sentence: "If Redis's (epoch, ver) is above the database's (a restored or failed-over database): raise the database's above it, sell nothing ahead, reconcile first",
 			Tests:    in("fallback", "TestARedisAheadRaisesTheDatabaseAboveIt"),
 			Mutation: Mutation{"fallback/wayback_open.go", "\t\tatLeast[p] = look.epoch\n", ""},
 		},
 		{
 			Name: "a-restored-database-sells-nothing-ahead-first", Section: 8, Pending: true,
-			Sentence: "sell nothing ahead, reconcile first (eventual SKUs)",
+			Sentence: "sell nothing ahead, reconcile first", Part: "eventual SKUs",
 		},
 		{
 			Name: "a-sweep-of-another-trys-row-closes-lost-only", Section: 8,

@@ -11,22 +11,22 @@ func schema() []Rule {
 	return []Rule{
 		{
 			Name: "unique-columns-are-never-null-postgres", Section: 7,
-			Sentence: "Unique columns are never NULL ('' instead) (PostgreSQL)",
-			Tests:    in("ledger/storetest", "TestPostgres/UniqueColumnsAreNeverNull"),
+			Sentence: "Unique columns are never NULL ('' instead)", Part: "PostgreSQL",
+			Tests: in("ledger/storetest", "TestPostgres/UniqueColumnsAreNeverNull"),
 			Mutation: Mutation{"ledger/migrations/postgres/00001_begin.sql",
 				"    op             text NOT NULL,\n", "    op             text,\n"},
 		},
 		{
 			Name: "unique-columns-are-never-null-sqlite", Section: 7,
-			Sentence: "Unique columns are never NULL ('' instead) (SQLite)",
-			Tests:    in("ledger/storetest", "TestSQLite/UniqueColumnsAreNeverNull"),
+			Sentence: "Unique columns are never NULL ('' instead)", Part: "SQLite",
+			Tests: in("ledger/storetest", "TestSQLite/UniqueColumnsAreNeverNull"),
 			Mutation: Mutation{"ledger/migrations/sqlite/00001_begin.sql",
 				"    op             TEXT NOT NULL,\n", "    op             TEXT,\n"},
 		},
 		{
 			Name: "rules-of-the-first-replica-with-a-newer-config", Section: 7,
 			Sentence: "stored with a version by the first replica that loads a newer config, used by all",
-			Tests:    in(".", "TestOldRulesDoNotComeBackWithARestart"),
+			Tests:    in("ledger/storetest", "TestSQLiteQueries/AdmissionIsAgreedOn"),
 			Mutation: Mutation{"ledger/admission.go", "if err != nil || last > 0 {", "if err != nil {"},
 		},
 	}
@@ -73,14 +73,14 @@ func service() []Rule {
 		},
 		{
 			Name: "forwarded-is-never-limited", Section: 7,
-			Sentence: "Settles of forwarded reservations first, never dropped, never limited (not limited)",
-			Tests:    in("fallback", "TestForwardedWorkIsNeverLimited"),
+			Sentence: "Settles of forwarded reservations first, never dropped, never limited", Part: "not limited",
+			Tests: in("fallback", "TestForwardedWorkIsNeverLimited"),
 			Mutation: Mutation{"fallback/queue_take.go", "f.class(stock.ClassForwarded, math.MaxInt, func(lines int) int { return 0 })",
 				"f.class(stock.ClassForwarded, min(math.MaxInt, q.commit.room(f.now)), q.commit.cost)"},
 		},
 		{
 			Name: "forwarded-is-never-dropped", Section: 7,
-			Sentence: "Settles of forwarded reservations first, never dropped, never limited (not dropped)",
+			Sentence: "Settles of forwarded reservations first, never dropped, never limited", Part: "not dropped",
 			Tests:    in("ledger", "TestWhatWasForwardedIsKeptUntilTheDatabaseIsBack"),
 			Mutation: Mutation{"ledger/deducter_work.go", "return w.op.Class == stock.ClassForwarded || w.mayHave.Load()", "return w.mayHave.Load()"},
 		},
@@ -128,13 +128,11 @@ func grants() []Rule {
 	return []Rule{
 		{
 			Name: "grants-are-of-eventual-skus-only", Section: 7, Pending: true,
-			Sentence: "**Grants** (eventual only). When free runs low, a replica moves about one second of sales … from `available` to `granted`, in a " +
-				"transaction that names the `ver` it saw, so that not all refill at once",
+			Sentence: "**Grants** (eventual only). When free runs low, a replica moves about one second of sales … from `available` to `granted`, in a transaction that names the `ver` it saw, so that not all refill at once",
 		},
 		{
 			Name: "only-a-seen-win-takes-from-the-grant", Section: 7, Pending: true,
-			Sentence: "A settle of a win that was **seen** (in a reply or in `open`) takes from `granted` (only `sku_state` is locked); of an unknown " +
-				"one from `available`",
+			Sentence: "A settle of a win that was **seen** (in a reply or in `open`) takes from `granted` (only `sku_state` is locked); of an unknown one from `available`",
 		},
 		{
 			Name: "redis-and-database-never-sell-the-same-unit", Section: 7, Pending: true,

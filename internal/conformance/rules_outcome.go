@@ -17,17 +17,17 @@ func forwarding() []Rule {
 		},
 		{
 			Name: "f-begins-at-the-first-statement", Section: 9,
-			Sentence: "only within F (2 s) of the moment its transaction's first statement … was first sent …; repeats do not renew it",
+			Sentence: "only within F (2 s) of the moment its transaction's first statement … was first sent … repeats do not renew it",
 			Tests:    in("ledger", "TestFirstSentIsStampedOnce"),
 			Mutation: Mutation{"ledger/deducter_work.go", "\t\tif w.op.FirstSent.IsZero() {\n\t\t\tw.op.FirstSent = now\n\t\t}\n", "\t\tw.op.FirstSent = now\n"},
 		},
 		{
 			Name: "f-of-an-ahead-order-begins-at-its-reserve", Section: 9, Pending: true,
-			Sentence: "only within F (2 s) of the moment its … (ahead: its reserve, also if it then goes through) was first sent",
+			Sentence: "only within F (2 s) of the moment its transaction's first statement (ahead: its reserve, also if it then goes through) was first sent",
 		},
 		{
 			Name: "the-sender-keeps-to-f", Section: 9,
-			Sentence: "A sender writes to the backend only within F (2 s) of the moment …, by its own monotonic clock",
+			Sentence: "A sender writes to the backend only within F (2 s) of the moment … was first sent, by its own monotonic clock",
 			Tests:    in("gateway/admission", "TestWinIsSettledBeforeItPasses"),
 			Mutation: Mutation{"gateway/admission/settle.go", "ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}",
 				"ForwardBy: res.ForwardBy, SendBefore: time.Now().Add(a.cfg.ForwardWithin)}}"},
@@ -71,19 +71,19 @@ func takingOver() []Rule {
 		},
 		{
 			Name: "nobody-releases-before-the-delay", Section: 9,
-			Sentence: "Nobody else releases or takes over before `forward_by` + `order_delay` (what a live gateway works on)",
+			Sentence: "Nobody else releases or takes over before `forward_by` + `order_delay`", Part: "what a live gateway works on",
 			Tests:    in("gateway/resolver", "TestARowThatALiveGatewayWorksOnIsLeftAlone"),
 			Mutation: Mutation{"gateway/resolver/job.go", "return row.InFlight() && !p.final(row) }", "return false }"},
 		},
 		{
 			Name: "404-is-final-only-after-the-delay-for-retries", Section: 9,
-			Sentence: "404 is final only after forward_by + order_delay (a retry asks)",
+			Sentence: "404 is final only after forward_by + order_delay", Part: "a retry asks",
 			Tests:    in("gateway/admission", "TestNoOrderIsFinalOnlyAfterTheDelay"),
 			Mutation: Mutation{"gateway/admission/resolve.go", "return heard{none: over(row, delay)}", "return heard{none: true}"},
 		},
 		{
 			Name: "404-is-final-only-after-the-delay-for-the-resolver", Section: 9,
-			Sentence: "404 is final only after forward_by + order_delay (the resolver asks)",
+			Sentence: "404 is final only after forward_by + order_delay", Part: "the resolver asks",
 			Tests:    in("gateway/resolver", "TestNoOrderIsFinalOnlyOnceNoneCanComeAnyMore", "TestC060_AnOrderThatIsMadeLateKeepsItsUnits"),
 			Mutation: Mutation{"gateway/resolver/end.go", "\tif !final {\n\t\treturn ending{}\n\t}\n", ""},
 		},
@@ -101,7 +101,7 @@ func expiry() []Rule {
 		},
 		{
 			Name: "the-expirer-leaves-what-must-be-asked-about-first", Section: 9,
-			Sentence: "`confirm: api` asks `resolve` first (no clock ends a route that is asked)",
+			Sentence: "`confirm: api` asks `resolve` first", Part: "no clock ends a route that is asked",
 			Tests:    in("internal/e2e", "TestTheEndOfAHoldAsksFirst"),
 			Mutation: Mutation{"wire_config.go", "r.Admit != nil && c.Upstreams[r.Upstream].Resolve == \"\" {", "r.Admit != nil {"},
 		},
@@ -125,8 +125,8 @@ func answers() []Rule {
 		},
 		{
 			Name: "bookings-are-first-class", Section: 9,
-			Sentence: "Outcome and answer are committed (group commit, first class) before the client is answered (first class)",
-			Tests:    in("gateway/admission", "TestBookingsOfEachKind"),
+			Sentence: "Outcome and answer are committed (group commit, first class) before the client is answered", Part: "first class",
+			Tests: in("gateway/admission", "TestBookingsOfEachKind"),
 			Mutation: Mutation{"gateway/admission/book.go", "op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: p.Reservation.ID, Try: p.Reservation.Try,",
 				"op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassPrededuct, ID: p.Reservation.ID, Try: p.Reservation.Try,"},
 		},

@@ -17,19 +17,19 @@ func scripts() []Rule {
 		},
 		{
 			Name: "reserve-validates-before-it-writes", Section: 6,
-			Sentence: "They validate everything before the first write (Redis does not roll back) (reserve)",
+			Sentence: "They validate everything before the first write (Redis does not roll back)", Part: "reserve",
 			Tests:    in("luascripts", "TestAFailingScriptHasWrittenNothing/reserve"),
 			Mutation: Mutation{"luascripts/reserve.lua", "  redis.call('ZCARD', KEYS[3])\n", ""},
 		},
 		{
 			Name: "close-validates-before-it-writes", Section: 6,
-			Sentence: "They validate everything before the first write (Redis does not roll back) (close)",
+			Sentence: "They validate everything before the first write (Redis does not roll back)", Part: "close",
 			Tests:    in("luascripts", "TestAFailingScriptHasWrittenNothing/close"),
 			Mutation: Mutation{"luascripts/close.lua", "redis.call('ZCARD', KEYS[3])\n", ""},
 		},
 		{
 			Name: "duplicates-before-stock", Section: 6,
-			Sentence: "check duplicates before stock (They validate everything before the first write)",
+			Sentence: "check duplicates before stock",
 			Tests:    in("luascripts", "TestDuplicatesComeBeforeStock"),
 			Mutation: Mutation{"luascripts/reserve.lua", "    if records[i] or mine[key] then\n",
 				"    if (records[i] or mine[key]) and decide(at + 3, n) == WON then\n"},
@@ -42,7 +42,7 @@ func scripts() []Rule {
 		},
 		{
 			Name: "a-missing-sum-is-never-zero", Section: 6,
-			Sentence: "treat a missing key as *not loaded* (never as zero): the sums of what is out",
+			Sentence: "treat a missing key as *not loaded* (never as zero)", Part: "the sums of what is out",
 			Tests:    in("luascripts", "TestC010_AMissingKeyIsNotLoaded"),
 			Mutation: Mutation{"luascripts/reserve.lua", "local summed = outs[1] == ARGV[1]\n", "local summed = true\n"},
 		},
@@ -107,8 +107,7 @@ func ahead6() []Rule {
 		},
 		{
 			Name: "unknown-ahead-reserve-goes-through-only-under-section-8", Section: 6, Pending: true,
-			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission " +
-				"(from `available`), else 503",
+			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission (from `available`), else 503",
 		},
 	}
 }
@@ -129,7 +128,7 @@ func flags() []Rule {
 		},
 		{
 			Name: "an-older-reply-sets-no-flag", Section: 6,
-			Sentence: "a reply older than the newest ver does not set it (a sold-out flag: refuses only qty > base + rest)",
+			Sentence: "refuses only qty > base + rest … a reply older than the newest ver does not set it", Part: "an older reply",
 			Tests:    in("gateway/admission", "TestFlagsBelieveOnlyTheNewest"),
 			Mutation: Mutation{"gateway/admission/flags.go", "if known && ver < got.ver && now.Sub(got.at) < flagForget {", "if known && now.Before(got.at) {"},
 		},

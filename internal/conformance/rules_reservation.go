@@ -23,8 +23,7 @@ func ids() []Rule {
 		},
 		{
 			Name: "eventual-id-is-claimed-first", Section: 5, Pending: true,
-			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen " +
-				"before anything is forwarded",
+			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded",
 		},
 		{
 			Name: "id-only-in-open-is-settled-first", Section: 5, Pending: true,
@@ -51,7 +50,7 @@ func tries() []Rule {
 		},
 		{
 			Name: "kept-answer-is-not-reopened", Section: 5,
-			Sentence: "another try may reopen the id, if no answer is kept, by compare-and-set on (state, try) (void or a release of what was never sent)",
+			Sentence: "void or a release of what was never sent ends that try only, and another try may reopen the id, if no answer is kept, by compare-and-set on (state, try)", Part: "if no answer is kept",
 			Tests:    in("stock", "TestWhatAnotherTryMayReopen"),
 			Mutation: Mutation{"stock/reservation.go", "\tcase r.Answer != nil, r.Paid,", "\tcase r.Paid,"},
 		},
@@ -90,8 +89,8 @@ func unitsBack() []Rule {
 		},
 		{
 			Name: "only-a-deducted-row-is-released", Section: 5,
-			Sentence: "only rows with a deduction not yet given back can give back (a row already released gives nothing)",
-			Tests:    in("ledger", "TestTransitionsAreThoseOfTheDomain", "TestDecideAgainstADumbModel"),
+			Sentence: "only rows with a deduction not yet given back can give back", Part: "a row that was released gives nothing",
+			Tests: in("ledger", "TestTransitionsAreThoseOfTheDomain", "TestDecideAgainstADumbModel"),
 			Mutation: Mutation{"ledger/decide_end.go",
 				"\tcase row.State == stock.StateReleased, row.State == stock.StateVoid:\n\t\treturn verdict(stock.VerdictDone, row)\n\tcase row.State == stock.StateHeld && row.Outcome",
 				"\tcase row.Outcome"},
