@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "run the rules whose name has this in it")
+	only := flag.String("only", "", "run the rules whose name has this in it; several with commas between")
 	workers := flag.Int("p", 2, "rules at a time, 1 or more")
 	timeout := flag.Duration("timeout", 5*time.Minute, "longest run of one package's tests")
 	find := flag.String("find", "", "name the tests of this folder that fail under each mutation, instead of checking the rules")
@@ -42,8 +43,9 @@ func main() {
 
 func chosen(only string) []conformance.Rule {
 	var rules []conformance.Rule
+	parts := strings.Split(only, ",")
 	for _, r := range conformance.Rules() {
-		if strings.Contains(r.Name, only) {
+		if slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(r.Name, part) }) {
 			rules = append(rules, r)
 		}
 	}
