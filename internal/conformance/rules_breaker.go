@@ -55,7 +55,7 @@ func comingBack() []Rule {
 			Name: "never-all-replicas-at-once", Section: 8,
 			Sentence: "Ramp; never all replicas at once", Part: "each probes at a moment of its own",
 			Tests:    in("fallback", "TestC026_ReplicasProbeAtMomentsOfTheirOwn"),
-			Mutation: Mutation{"fallback/breaker.go", "open*3/4+rand.N(open/2+1)", "open"},
+			Mutation: Mutation{"fallback/breaker.go", "open*3/4+rand.N(open/2+1)", "open*3/4+rand.N(time.Duration(1))"},
 		},
 		{
 			Name: "one-holder-comes-back", Section: 8,

@@ -109,7 +109,7 @@ func TestC022_WhatOpensTheBreaker(t *testing.T) {
 // end is the last one, and no goroutine is left.
 func TestC024_FlipsWhileEverybodyLooks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, withProxies, func(w *world) { w.breaker = "open: 50ms, open_max: 100ms" })
+	w := newWorld(t, withProxies, func(w *world) { w.breaker = "open: 100ms, open_max: 200ms" })
 	g := w.gateway()
 	g.setStock("s", 1_000_000)
 	w.awaitRedisDecides(t)
