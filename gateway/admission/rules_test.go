@@ -32,3 +32,21 @@ func TestASoldOutFactIsNoAnswerToAnID(t *testing.T) {
 		}
 	})
 }
+
+// F runs from the first statement of the transaction, not from its end: a settle that took 1.5 s leaves half a second to send.
+func TestTheTimeToSendBeginsWithTheFirstStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, nil)
+		b.ledger.do = func(n int, op *stock.Op) error {
+			time.Sleep(1500 * time.Millisecond) // of the bubble
+			return verdict(stock.VerdictDone, 9)(n, op)
+		}
+		d := b.admit("k")
+		if d.Pass == nil {
+			t.Fatalf("decision = %+v", d.Refusal)
+		}
+		if left := time.Until(d.Pass.SendBefore); left != 500*time.Millisecond {
+			t.Errorf("it may be sent for another %s, want 500ms", left)
+		}
+	})
+}
