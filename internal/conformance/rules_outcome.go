@@ -54,7 +54,7 @@ func forwarding() []Rule {
 		{
 			Name: "a-post-is-never-sent-twice", Section: 9,
 			Sentence: "The gateway never sends a POST twice",
-			Tests:    in("gateway", "TestC075_IdleConnectionClosedByTheBackend", "TestC075_ClosedAfterReading"),
+			Tests:    in("gateway", "TestC075_ClosedAfterReading"),
 			Mutation: Mutation{"gateway/upstream.go", "\t\tif done.keep {\n", "\t\tif done.sent && done.err != nil && !isTimeout(done.err) {\n\t\t\tu.client.CloseConn(conn)\n" +
 				"\t\t\tresp.Reset()\n\t\t\tcontinue\n\t\t}\n\t\tif done.keep {\n"},
 		},
@@ -78,7 +78,7 @@ func takingOver() []Rule {
 		{
 			Name: "404-is-final-only-after-the-delay-for-retries", Section: 9,
 			Sentence: "404 is final only after forward_by + order_delay", Part: "a retry asks",
-			Tests:    in("gateway/admission", "TestNoOrderIsFinalOnlyAfterTheDelay"),
+			Tests:    in("gateway/admission", "TestAnAnswerToAnEarlyQuestionIsNotFinal"),
 			Mutation: Mutation{"gateway/admission/resolve.go", "return heard{none: over(row, delay)}", "return heard{none: true}"},
 		},
 		{
