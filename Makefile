@@ -52,6 +52,10 @@ race: ## tests of the concurrent packages, and some of the whole, under the race
 	$(GO) test -race -timeout 15m -run '$(RACE_STORE)' ./ledger/storetest
 	$(GO) test -count=1 -race -timeout 15m -run '$(RACE_E2E)' ./internal/e2e
 
+.PHONY: mutants
+mutants: services ## take each rule of the design out of the code in turn; its tests must fail: many minutes
+	$(GO) run ./internal/conformance/mutants
+
 .PHONY: build
 build: ## build the binary into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/stockgate .

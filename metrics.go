@@ -37,6 +37,8 @@ var (
 	descLostCommits      = desc("transaction_unknown_total", "Transactions whose COMMIT reply was lost; each is repeated by id.")
 	descFailed           = desc("transaction_failed_total", "Transactions that surely had no effect and were not repeated.")
 	descParked           = desc("transaction_parked_total", "Ops given up because they make the store fail each time: alert on it.")
+	descPool             = desc("database_connections", "Connections to the database: busy, idle, and the most that there may be.", "state")
+	descPoolWaits        = desc("database_connection_waits_total", "Calls that had to wait for a connection to the database.")
 	descScripts          = desc("redis_calls_total", "Scripts sent to Redis.")
 	descReserved         = desc("redis_reservations_total", "Reservations in them.")
 	descStale            = desc("redis_stale_total", "Replies that said stale: another epoch or run id.")
@@ -118,6 +120,11 @@ func (c appCollector) database(e emitter) {
 	e.counter(descLostCommits, d.Unknown)
 	e.counter(descFailed, d.Failed)
 	e.counter(descParked, d.Parked)
+	pool := c.a.store.Pool()
+	e.gauge(descPool, float64(pool.Busy), "busy")
+	e.gauge(descPool, float64(pool.Idle), "idle")
+	e.gauge(descPool, float64(pool.Most), "max")
+	e.counter(descPoolWaits, pool.Waited)
 }
 
 func (c appCollector) redis(e emitter) {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/fallback"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -33,6 +34,17 @@ func (a *app) mendRegisters(sku string, facts []stock.Fact) {
 	}
 }
 
+// breakerReason is why a breaker is open, if one is.
+func breakerReason(of *fallback.Breakers) string {
+	nodes, _ := of.Stats()
+	for _, n := range nodes {
+		if n.State != fallback.BreakerClosed {
+			return n.Reason
+		}
+	}
+	return ""
+}
+
 // status is the replica's view of itself, from memory.
 func (a *app) status() api.Status {
 	s := api.Status{Gateway: a.gatewayID, Version: version, StartedAt: a.started, LiveReplicas: a.beat.Live(),
@@ -48,6 +60,7 @@ func (a *app) status() api.Status {
 	}
 	if r := a.redis; r != nil {
 		s.Redis.Breaker = r.breaker.State().String()
+		s.Redis.BreakerReason = breakerReason(r.breaker)
 		s.Redis.PartitionsTotal = a.cfg.Redis.Partitions
 		for p := range a.cfg.Redis.Partitions {
 			if epoch, _ := r.wayBack.Epoch(p); epoch > 0 {

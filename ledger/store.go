@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 )
@@ -43,6 +44,7 @@ type dialect interface {
 	// checkStock says what is wrong with the stock table.
 	checkStock(ctx context.Context, c *conn, t StockTable) error
 	close() error
+	pools() []sql.DBStats
 }
 
 // Open prepares a store. It does not connect: the database may come up later. A bad configuration is an error.

@@ -196,3 +196,20 @@ func TestAServerIsNotMadeOfABadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Taking every replica out of its Service because Redis is gone would stop the sale that the database goes on with.
+func TestRedisNeverMovesReadiness(t *testing.T) {
+	t.Parallel()
+	for _, breaker := range []string{"closed", "probing", "open", ""} {
+		b := setup(t, func(_ *Config, deps *Deps) {
+			deps.Readiness = NewReadiness()
+			deps.Readiness.Ready()
+			deps.Status = func() api.Status {
+				return api.Status{Redis: api.Redis{Mode: "standalone", Breaker: breaker, BreakerReason: "connection refused", PartitionsTotal: 64}}
+			}
+		})
+		if got := b.do("GET", "/readyz", ""); got.status != 200 {
+			t.Errorf("breaker %q: readyz: %d %s", breaker, got.status, got.body)
+		}
+	}
+}

@@ -58,6 +58,7 @@ type world struct {
 	stockTable string // flow YAML; "" = stockgate's own
 	noRedis    bool   // redis.mode none
 	redisKeys  string // the keys of redis, as flow YAML; "" = the standalone one
+	breaker    string // the keys of breaker, as flow YAML; "" = open: 200ms, open_max: 1s
 	backendURL string // where gateways find the order service; "" = at backend
 	orderDelay string // of the order service
 	unique     bool   // the order service keeps one order per reservation
@@ -162,7 +163,7 @@ database:
   driver: postgres
   dsn: "%s"
   %s
-breaker: {open: 200ms, open_max: 1s}
+breaker: {%s}
 fallback: {transactions: 1000/s, lines: 100000/s, queue: {max_wait: %s}}
 replica_timeout: 3s
 upstreams:
@@ -180,7 +181,7 @@ defaults: {hold: %s%s}
 %s
 hotspot:
   shared: {concurrency: 4096, queue: 100000, max_wait: %s}
-`, public, control, w.control, redis, w.gatewayDSN(), table, w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
+`, public, control, w.control, redis, w.gatewayDSN(), table, cmp.Or(w.breaker, "open: 200ms, open_max: 1s"), w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }
 

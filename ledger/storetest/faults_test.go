@@ -34,6 +34,8 @@ func TestPostgresFaults(t *testing.T) {
 		{"ALateReplyIsNotTakenForTheNext", faultLateReply},
 		{"LockedRowsAreSkipped", faultLocked},
 		{"C034_ADeadlockIsRepeated", faultDeadlock},
+		{"C034_RowsAreLockedInOrder", faultLockOrder},
+		{"C034_TheShopIsNeverTheVictim", faultVictim},
 		{"AStoppedTransactionLetsGo", faultIdle},
 		{"NoServer", faultNoServer},
 		{"ATableThatMayNotBeWritten", faultPrivileges},

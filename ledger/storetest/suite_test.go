@@ -78,6 +78,7 @@ var suite = []struct {
 	{"ADeploymentKeepsItsPartitions", casePrepare},
 	{"OwnersWhoAreGone", caseOwner},
 	{"UnknownsAreCounted", caseUnknowns},
+	{"UniqueColumnsAreNeverNull", caseNeverNull},
 }
 
 func TestPostgres(t *testing.T) {

@@ -77,7 +77,9 @@ const (
 // Redis says how this replica gets on with Redis.
 type Redis struct {
 	Mode    string `json:"mode"`              // standalone | sentinel | cluster | embedded | none
-	Breaker string `json:"breaker,omitempty"` // closed | half-open | open; "" in mode none
+	Breaker string `json:"breaker,omitempty"` // closed | probing | open; "" in mode none
+	// BreakerReason is the last failure that opened a breaker, or kept it open, of a node whose breaker is not closed; "" if all are.
+	BreakerReason string `json:"breaker_reason,omitempty"`
 	// Partitions that this replica may sell from, of PartitionsTotal; the others go through the database.
 	PartitionsOpen  int `json:"partitions_open,omitempty"`
 	PartitionsTotal int `json:"partitions_total,omitempty"`

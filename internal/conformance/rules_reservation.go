@@ -1,0 +1,99 @@
+package conformance
+
+import "slices"
+
+// reservation is section 5: ids, tries, transitions.
+func reservation() []Rule {
+	return slices.Concat(ids(), tries(), unitsBack())
+}
+
+func ids() []Rule {
+	return []Rule{
+		{
+			Name: "id-of-length-prefixed-parts", Section: 5,
+			Sentence: "first 128 bits of SHA-256 over length-prefixed (deployment, route, activity, user, request id)",
+			Tests:    in("stock", "TestDeriveIDKeepsPartsApart"),
+			Mutation: Mutation{"stock/id.go", "\t\th.Write(length[:])\n", ""},
+		},
+		{
+			Name: "deployment-is-drawn-once", Section: 5,
+			Sentence: "Deployment: a random id drawn by the first migration, kept in `meta`",
+			Tests:    in("ledger/storetest", "TestSQLite/ADeploymentKeepsItsPartitions", "TestPostgres/ADeploymentKeepsItsPartitions"),
+			Mutation: Mutation{"ledger/prepare.go", "ON CONFLICT DO NOTHING`),", "ON CONFLICT (one) DO UPDATE SET deployment = excluded.deployment`),"},
+		},
+		{
+			Name: "eventual-id-is-claimed-first", Section: 5, Pending: true,
+			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded",
+		},
+		{
+			Name: "id-only-in-open-is-settled-first", Section: 5, Pending: true,
+			Sentence: "An id known only in `open` is settled first",
+		},
+	}
+}
+
+func tries() []Rule {
+	return []Rule{
+		{
+			Name: "never-sent-ends-its-own-try-only", Section: 5,
+			Sentence: "void or a release of what was never sent ends that try only",
+			Tests:    in("ledger", "TestAnotherTrysRowIsLeftAlone"),
+			Mutation: Mutation{"ledger/decide_end.go",
+				"\tcase row.Try != op.Try:\n\t\treturn verdict(stock.VerdictStale, row)\n\t}\n\treturn h.neverSent(row, op)",
+				"\t}\n\treturn h.neverSent(row, op)"},
+		},
+		{
+			Name: "void-ends-its-own-try-only", Section: 5,
+			Sentence: "void or a release of what was never sent ends that try only, and another try may reopen the id",
+			Tests:    in("stock", "TestWhatAnotherTryMayReopen"),
+			Mutation: Mutation{"stock/reservation.go", "\tcase r.State == StateVoid:\n\t\treturn true\n", "\tcase r.State == StateVoid:\n\t\treturn false\n"},
+		},
+		{
+			Name: "kept-answer-is-not-reopened", Section: 5,
+			Sentence: "void or a release of what was never sent ends that try only, and another try may reopen the id, if no answer is kept, by compare-and-set on (state, try)", Part: "if no answer is kept",
+			Tests:    in("stock", "TestWhatAnotherTryMayReopen"),
+			Mutation: Mutation{"stock/reservation.go", "\tcase r.Answer != nil, r.Paid,", "\tcase r.Paid,"},
+		},
+		{
+			Name: "released-is-held-again-only-by-retake", Section: 5,
+			Sentence: "held again only by `retake` or another try",
+			Tests:    in("ledger/storetest", "TestSQLite/ALateConfirmTakesWhatIsStillOrdered"),
+			Mutation: Mutation{"ledger/decide_outcome.go", "if op.Retake && !row.Paid {", "if !row.Paid {"},
+		},
+		{
+			Name: "tombstone-never-settles", Section: 5,
+			Sentence: "this try may never settle (tombstone)",
+			Tests:    in("ledger/storetest", "TestSQLite/TriesAndTombstones", "TestSQLite/OwnersReleaseWithoutARow"),
+			Mutation: Mutation{"ledger/decide.go", "\tcase row.Try == r.Try:\n\t\treturn verdict(stock.VerdictVoided, row)\n", ""},
+		},
+		{
+			Name: "surplus-is-of-ahead-only", Section: 5, Pending: true,
+			Sentence: "(none) → surplus → held | released (cancelled)       ahead only: forwarded, nothing left to deduct",
+		},
+	}
+}
+
+func unitsBack() []Rule {
+	return []Rule{
+		{
+			Name: "a-line-never-gives-back-more-than-it-has", Section: 5,
+			Sentence: "what is released of a line never exceeds it",
+			Tests:    in("ledger/storetest", "TestSQLite/LinesGoBackOneByOne"),
+			Mutation: Mutation{"ledger/decide_part.go", "i < 0 || l.Qty > row.Lines[i].Qty-row.Released[i]", "i < 0 || l.Qty > row.Lines[i].Qty"},
+		},
+		{
+			Name: "only-what-is-deducted-goes-back", Section: 5,
+			Sentence: "only rows with a deduction not yet given back can give back",
+			Tests:    in("ledger", "TestOnlyTheRestOfALineComesBack"),
+			Mutation: Mutation{"ledger/decide.go", "\tunits := row.Lines[i].Qty - row.Released[i]\n\t*k.sum(from)", "\tunits := row.Lines[i].Qty\n\t*k.sum(from)"},
+		},
+		{
+			Name: "only-a-deducted-row-is-released", Section: 5,
+			Sentence: "only rows with a deduction not yet given back can give back", Part: "a row that was released gives nothing",
+			Tests: in("ledger", "TestTransitionsAreThoseOfTheDomain", "TestDecideAgainstADumbModel"),
+			Mutation: Mutation{"ledger/decide_end.go",
+				"\tcase row.State == stock.StateReleased, row.State == stock.StateVoid:\n\t\treturn verdict(stock.VerdictDone, row)\n\tcase row.State == stock.StateHeld && row.Outcome",
+				"\tcase row.Outcome"},
+		},
+	}
+}
