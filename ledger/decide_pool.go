@@ -12,18 +12,21 @@ func (d draw) granted() int64 { return d.sure + d.doubtful }
 // draw splits units over the pools that op may take from; false: they have not so many.
 //
 // What Redis had won for op it won of the grant, so that is where the units are. A win under an epoch that is over was won of an earlier
-// grant: what became of that is doubtful, or went back to available. The grant of now is Redis's to sell by now, and comes last.
+// grant: what became of that is doubtful, or went back to available. The grant of now is Redis's to sell by now, and comes last. A cart over
+// several partitions names the highest of their epochs.
 func (h *held) draw(op *stock.Op, k *skuState, units int64) (d draw, ok bool) {
 	sure := k.granted - k.doubtful
 	switch {
 	case !op.Ahead && !op.Seen || !k.ahead:
 		d.available, units = h.pull(k, units)
-	case op.Epoch == k.partition.epoch || k.partition.state != stock.PartitionOpen:
+	case op.Epoch >= k.partition.epoch || k.partition.state != stock.PartitionOpen:
 		d.sure, units = pull(sure, units)
 		d.available, units = h.pull(k, units)
 		d.doubtful, units = pull(k.doubtful, units)
 	default:
-		d.doubtful, units = pull(k.doubtful, units)
+		if op.Ahead { // what waits for its commit may still be refused: nothing of it was sold
+			d.doubtful, units = pull(k.doubtful, units)
+		}
 		d.available, units = h.pull(k, units)
 		d.sure, units = pull(sure, units)
 	}

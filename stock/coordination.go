@@ -88,8 +88,8 @@ type RecentRow struct {
 	UpdatedAt   time.Time // database clock
 }
 
-// Won reports whether Redis keeps the id: held, confirmed, or any row with a kept answer.
-func (r RecentRow) Won() bool { return r.HasAnswer || r.State.Deducted() }
+// Won reports whether Redis keeps the id: held, confirmed, surplus (the order is out), or any row with a kept answer.
+func (r RecentRow) Won() bool { return r.HasAnswer || r.State.Deducted() || r.State == StateSurplus }
 
 // Cursor is a place in rows ordered by (UpdatedAt, ID). The zero Cursor is the beginning.
 type Cursor struct {

@@ -115,7 +115,7 @@ type Op struct {
 	FromGrant  bool  // OpSettle, with Seen: all its SKUs sell ahead, so their stock rows are locked only if the grants are too small
 	Epoch      int64 // OpSettle, OpSweep, with Ahead or Seen: of the partition when Redis said won. Grants of a later epoch are not touched before available is empty. OpGrantBack: of the drained partition
 	Unique     bool  // OpSettle: the order service keeps one order per reservation, and no purchase limit holds
-	MaybeAhead bool  // OpSettle, without Ahead: a reserve of this try to sell ahead may have been executed
+	MaybeAhead bool  // OpSettle without Ahead, OpRelease by the owner: a reserve of this try to sell ahead may have been executed
 
 	Lines      []Line        // OpRelease by the API: what goes back, merged; nil: all
 	UnlessPaid bool          // OpRelease by the API: a confirmed row stays as it is
