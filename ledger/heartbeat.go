@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -69,7 +70,7 @@ func (h *Heartbeat) Loop() *loop.Loop { return h.loop }
 func (h *Heartbeat) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	at := time.Now()
+	at := clockstep.Now()
 	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK())
 	if err != nil {
 		return err

@@ -1,20 +1,18 @@
-// Package clockstep builds programs whose wall clock a test can set, as an operator or NTP sets the clock of a machine: time.Now tells
-// another date at once, in the program's own code and in every library, while the monotonic clock, timers and sleeps go on as before.
+// Package clockstep lets a test set the wall clock of a running program, as an operator or NTP sets the clock of a machine: Now tells
+// another date at once, while the monotonic clock, timers and sleeps go on as before. It does nothing unless the binary was built with the
+// tag crashpoints: then Now looks for the step in the file that the environment variable Variable names.
 //
-//	flags, err := clockstep.Flags(dir)                 // for go build
 //	cmd.Env = append(os.Environ(), clockstep.Variable+"="+file)
 //	err = clockstep.Set(file, -time.Hour)              // before the start or at any time after it
 //
-// # How
+// # Who asks it
 //
-// The flags are an overlay: go build reads package time from two files of ours in place of one of the toolchain's. A hook in the product
-// would be seen only where somebody thought of it, and the fault that is looked for is the place where nobody did. So normal builds know
-// nothing of it, and there is no line of the product to forget.
+// Whatever keeps a moment as a number, compares it with one of another clock, or shows it: the database's clock beside ours, what rules
+// of a sale are judged by, limits. A difference of two moments of one process is safe from steps: time.Time has both clocks and subtracts
+// by the monotonic one. So the moments that Now gives have both too, and only their wall clock is moved.
 //
-// The program looks at the file when it is asked for the time and has not looked for 20 ms. A file that is absent or holds no number is a
-// step of zero. Steps are whole seconds.
+// # How often it looks
 //
-// # When it breaks
-//
-// Flags looks for the one line of package time that it adds to, and fails if a new toolchain has another one.
+// The file is read when Now is asked and has not looked for 20 ms. A file that is absent or holds no number is a step of zero. Steps are
+// whole seconds.
 package clockstep
