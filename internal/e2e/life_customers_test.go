@@ -17,6 +17,7 @@ import (
 type customers struct {
 	l    *lifeWorld
 	seed uint64
+	hold time.Duration // of every order
 	busy chan struct{} // a token for each that is at it
 	wg   sync.WaitGroup
 
@@ -26,20 +27,25 @@ type customers struct {
 }
 
 func newCustomers(l *lifeWorld, seed uint64) *customers {
-	return &customers{l: l, seed: seed, busy: make(chan struct{}, 48), met: map[stock.ID]bool{}, counts: map[string]int{}}
+	return &customers{l: l, seed: seed, hold: lifeHold, busy: make(chan struct{}, 48), met: map[stock.ID]bool{}, counts: map[string]int{}}
 }
 
 func (c *customers) String() string { return fmt.Sprint(c.counts) }
 
 // bought begins the customer of a reservation, once.
 func (c *customers) bought(id stock.ID, lines []stock.Line) {
+	c.meet(id, lines, rand.New(rand.NewPCG(c.seed, uint64(id[0])<<56|uint64(id[5])<<32|uint64(id[9])<<16|uint64(id[15]))))
+}
+
+// meet is bought of a customer who decides by rng.
+func (c *customers) meet(id stock.ID, lines []stock.Line, rng *rand.Rand) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.met[id] {
 		return
 	}
 	c.met[id] = true
-	c.wg.Go(func() { c.live(id, lines) })
+	c.wg.Go(func() { c.live(id, lines, rng) })
 }
 
 func (c *customers) wait() { c.wg.Wait() }
@@ -51,8 +57,7 @@ func (c *customers) count(what string) {
 }
 
 // live is what one customer does. Who forgets does nothing: the hold ends by itself.
-func (c *customers) live(id stock.ID, lines []stock.Line) {
-	rng := rand.New(rand.NewPCG(c.seed, uint64(id[0])<<56|uint64(id[5])<<32|uint64(id[9])<<16|uint64(id[15])))
+func (c *customers) live(id stock.ID, lines []stock.Line, rng *rand.Rand) {
 	s := shopper{c: c, id: id, rng: rng}
 	switch dice := rng.IntN(100); {
 	case dice < 35:
@@ -72,7 +77,7 @@ func (c *customers) live(id stock.ID, lines []stock.Line) {
 		}
 	case dice < 78:
 		c.count("pay late")
-		<-time.After(lifeHold - 500*time.Millisecond + time.Duration(rng.IntN(3000))*time.Millisecond)
+		<-time.After(c.hold - 500*time.Millisecond + time.Duration(rng.IntN(3000))*time.Millisecond)
 		s.pay()
 	default:
 		c.count("forget")
