@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -187,6 +188,24 @@ func (r *chaosRun) historyOf(sku string) string {
 	}
 	if err != nil {
 		fmt.Fprintf(&b, "\n\t%v", err)
+	}
+	return b.String()
+}
+
+// timeline is what was answered to the requests of each second.
+func (r *chaosRun) timeline() string {
+	var b strings.Builder
+	for from := time.Duration(0); from < chaosFor; from += time.Second {
+		var now []told
+		for _, got := range r.replies {
+			if at := got.Sent.Sub(r.began); at >= from && at < from+time.Second {
+				if got.err != nil {
+					got.err = errors.New("…") // tallied as one, whatever the port
+				}
+				now = append(now, got)
+			}
+		}
+		fmt.Fprintf(&b, "second %d: %v\n", from/time.Second, tally(now))
 	}
 	return b.String()
 }

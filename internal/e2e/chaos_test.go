@@ -54,16 +54,16 @@ func (c *chaosWorld) survive(t *testing.T, p *plan) {
 	r := c.newRun(t, p)
 	defer func() {
 		if t.Failed() {
-			t.Logf("%s\nagain: make chaos SEEDS=1 SEED=%d\n%s", p, p.seed, strings.Join(r.notes, "\n"))
-			c.keepLogs(p.seed)
+			t.Logf("%s\nagain: make chaos SEEDS=1 SEED=%d\n%s\n%s", p, p.seed, strings.Join(r.notes, "\n"), r.timeline())
 		}
+		c.keepLogs(p.seed)
 	}()
 	t.Log(p)
 	r.run()
 	c.heal()
 	r.customers.wait()
 	r.judge()
-	t.Logf("answers: %v; customers: %s", tally(r.replies), r.customers)
+	t.Logf("answers:\n%scustomers: %s", r.timeline(), r.customers)
 }
 
 // A seed decides everything before anything happens.

@@ -102,7 +102,7 @@ func (c *chaosWorld) heal() {
 	}
 }
 
-// keepLogs writes the gateways' logs to the folder STOCKGATE_CHAOS_LOGS, if it is set.
+// keepLogs writes the gateways' logs so far to the folder STOCKGATE_CHAOS_LOGS, if it is set.
 func (c *chaosWorld) keepLogs(seed uint64) {
 	dir := os.Getenv("STOCKGATE_CHAOS_LOGS")
 	if dir == "" {
