@@ -36,6 +36,8 @@ func newReservationCommand() *cobra.Command {
 		f.extendCommand(),
 		f.createCommand(),
 		f.importOrdersCommand(),
+		f.compensationsCommand(),
+		f.retryCommand(),
 	)
 	return cmd
 }

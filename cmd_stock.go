@@ -41,6 +41,8 @@ func newStockCommand() *cobra.Command {
 		f.noteCommand("sync", "Notice what others wrote to the stock row", (*client.Client).SyncStock),
 		f.noteCommand("pause", "Stop sales of a SKU", (*client.Client).PauseStock),
 		f.noteCommand("resume", "Restart sales of a SKU", (*client.Client).ResumeStock),
+		f.doubtsCommand(),
+		f.clearDoubtsCommand(),
 	)
 	return cmd
 }
@@ -292,7 +294,14 @@ func shown(s api.SKU) string {
 	if s.Corrupt || s.Redis != nil && s.Redis.Corrupt {
 		return "corrupt"
 	}
-	return stateOf(s.Fact)
+	state := stateOf(s.Fact)
+	if s.Consistency == api.Eventual {
+		state += ", eventual"
+	}
+	if s.Doubtful > 0 {
+		state += fmt.Sprintf(", %d doubtful", s.Doubtful)
+	}
+	return state
 }
 
 func redisFree(r *api.Registers) string {

@@ -181,7 +181,7 @@ func TestStockCommandsPrintJSON(t *testing.T) {
 	s := newShell(t, control.Config{})
 	s.prints(`{ "sku": "a", "available": 3, "granted": 0, "paused": false, "ver": 0, "epoch": 0 }`, "set", "a", "3", "--json")
 	s.prints(`{ "sku": "a", "available": 3, "granted": 0, "paused": false, "ver": 0, "epoch": 0,
-		"held": 0, "confirmed": 0, "compensating": 0, "stock_in": 3 }`, "--json", "get", "a")
+		"held": 0, "confirmed": 0, "compensating": 0, "stock_in": 3, "consistency": "strong" }`, "--json", "get", "a")
 	s.prints(`{ "skus": [] }`, "list", "--json", "--after", "zzz")
 	s.prints(`{ "skus": 2 }`, "import", "-", "--json")
 	s.prints(`{ "sku": "a", "available": 2, "granted": 0, "paused": false, "ver": 0, "epoch": 0, "op": "d" }`, "add", "a", "-1", "--op", "d", "--json")

@@ -58,6 +58,11 @@ var (
 	descUnknown          = desc("unknown_reservations", "Held reservations of unknown outcome, those in flight included, as of the last audit.")
 	descTakesDropped     = desc("redis_takes_dropped_total", "Users' quantities of limited SKUs that Redis was not told of; the database decides about them.")
 	descUnknownAge       = desc("unknown_oldest_seconds", "How long the oldest of them has been so: alert when it passes the order service's order_delay.")
+	descAheadPending     = desc("ahead_pending", "Orders forwarded ahead that are not settled yet; at ahead.pending orders wait for their commit.")
+	descAheadSurplus     = desc("ahead_surplus_total", "Orders forwarded ahead that found nothing left to deduct; each is compensated.")
+	descAheadAstray      = desc("ahead_astray_total", "Orders forwarded ahead whose reservation was another's or was ended: compare with the order service, and alert on it.")
+	descDraining         = desc("partitions_draining", "Partitions that do not sell ahead now, by state: draining or drained.", "state")
+	descDoubts           = desc("doubts", "Silent replicas that may have sold units of a grant, counted for each partition: alert on it.")
 	descStuck            = desc("expiry_stuck", "Reservations past their time that cannot be ended: a stock row is gone or corrupt, or their route is not configured. Alert on it.")
 	descBroken           = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
 	descAudited          = desc("audited_skus", "SKUs in the last audit.")
@@ -135,6 +140,10 @@ func (c appCollector) redis(e emitter) {
 	e.counter(descDropped, uint64(s.ClosingsDropped+s.FactsDropped))
 	e.counter(descTakesDropped, uint64(s.TakesDropped))
 	e.gauge(descConnections, float64(s.Connections))
+	drains := c.a.redis.wayBack.Drains()
+	e.gauge(descDraining, float64(drains.Draining), stock.PartitionDraining)
+	e.gauge(descDraining, float64(drains.Drained), stock.PartitionDrained)
+	e.gauge(descDoubts, float64(drains.Doubtful))
 }
 
 func (c appCollector) traffic(e emitter) {
@@ -158,6 +167,10 @@ func (c appCollector) traffic(e emitter) {
 	}
 	pending, _ := core.admitter.Pending()
 	e.gauge(descPending, float64(pending))
+	ahead := core.admitter.Aheads()
+	e.gauge(descAheadPending, float64(ahead.Pending))
+	e.counter(descAheadSurplus, uint64(ahead.Surplus))
+	e.counter(descAheadAstray, uint64(ahead.Astray))
 }
 
 func (c appCollector) audit(e emitter) {
@@ -179,7 +192,7 @@ func (c appCollector) audit(e emitter) {
 
 // loops are the background jobs of this gateway.
 func (a *app) loops() []*loop.Loop {
-	list := []*loop.Loop{a.beat.Loop(), a.sale.loop, a.audit.loop}
+	list := []*loop.Loop{a.beat.Loop(), a.sale.loop, a.audit.loop, a.compensation.Loop()}
 	list = append(list, a.resolver.Loops()...)
 	if r := a.redis; r != nil {
 		list = append(list, r.wayBack.Loops()...)

@@ -98,6 +98,7 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 	run(core.expirer.Run)
 	run(a.sale.loop.Run)
 	run(a.resolver.Run)
+	run(a.compensation.Run)
 	run(a.shadow.Run)
 	run(a.audit.run)
 	run(a.filters.Limits.Run)

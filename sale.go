@@ -38,6 +38,8 @@ type sale struct {
 	log     *zap.Logger
 	loop    *loop.Loop
 	current atomic.Pointer[saleVersion]
+	// anyAhead reports whether a SKU sells ahead in the database, whatever the rules say; nil: none does.
+	anyAhead func() bool
 }
 
 type saleVersion struct {
@@ -112,8 +114,16 @@ func (s *sale) Terms(sku, named string) (admission.Terms, *admission.Refusal) {
 	if window.Code != "" {
 		return admission.Terms{}, refusalOf(&window, sku, now)
 	}
-	return admission.Terms{Activity: t.Activity, Limit: t.Limit, LimitKey: t.LimitKey, OpenLimit: t.OpenLimit, Hold: t.Hold}, nil
+	return admission.Terms{Activity: t.Activity, Limit: t.Limit, LimitKey: t.LimitKey, OpenLimit: t.OpenLimit, Hold: t.Hold,
+		Eventual: t.Consistency == rules.Eventual}, nil
 }
+
+// AnyEventual implements admission.Sale. What the rules let sell ahead a moment ago may still do.
+func (s *sale) AnyEventual() bool {
+	return s.book().AnyEventual() || s.anyAhead != nil && s.anyAhead()
+}
+
+func (s *sale) version() int64 { return s.current.Load().version }
 
 // refusalOf says when to come again by the clock that the start is of: ours may be hours off.
 func refusalOf(w *rules.Window, sku string, now time.Time) *admission.Refusal {

@@ -27,6 +27,7 @@ import (
 	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
+	"github.com/stockgate/stockgate/reconcile/compensation"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -50,17 +51,18 @@ type app struct {
 	registry  *prometheus.Registry
 	readiness *control.Readiness
 
-	store    *ledger.Store
-	queue    *fallback.Queue[*ledger.Work]
-	deducter *ledger.Deducter
-	beat     *ledger.Heartbeat
-	redis    *redisSide // nil: redis.mode none
-	sale     *sale
-	resolver *resolver.Resolver
-	shadow   *shadow.Counter
-	audit    *auditor
-	filters  *builtin.Set
-	server   *gateway.Server
+	store        *ledger.Store
+	queue        *fallback.Queue[*ledger.Work]
+	deducter     *ledger.Deducter
+	beat         *ledger.Heartbeat
+	redis        *redisSide // nil: redis.mode none
+	sale         *sale
+	resolver     *resolver.Resolver
+	compensation *compensation.Job
+	shadow       *shadow.Counter
+	audit        *auditor
+	filters      *builtin.Set
+	server       *gateway.Server
 
 	beaten  chan struct{}                   // closed with the first heartbeat
 	ready   atomic.Pointer[core]            // nil until the database was reached
@@ -78,6 +80,7 @@ type redisSide struct {
 	sweeper *fallback.Sweeper
 	tailer  *ledger.Tailer
 	served  *ledger.Served
+	aheads  *admission.Aheads
 }
 
 // core is what needs the deployment's id.
@@ -168,10 +171,16 @@ func (a *app) wireRedis() error {
 	}
 	usable := func(p int) bool { return r.breaker.Closed(r.client.NodeOf(p)) }
 	r.served = ledger.NewServed(0)
+	r.aheads = admission.NewAheads(a.cfg.Redis.Partitions, func(p int) int64 {
+		epoch, _ := epochs.Epoch(p)
+		return epoch
+	})
 	r.wayBack = fallback.NewWayBack(a.store, r.client, a.deducter, fallback.WayBackConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, AnswersKeep: a.cfg.Answers.Keep.Std(), ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		Lookback: a.cfg.Breaker.Window.Std() + 5*time.Second, Usable: usable, Now: a.databaseNow, Check: a.checkRedis,
-		Dropped: r.client.Dropped, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Log: a.log})
+		Dropped: r.client.Dropped, AloneSince: func(t time.Time) bool { return a.beat.AloneSince(t) }, Served: r.served.All, Idle: r.aheads.Idle, Pulse: func() stock.Pulse { return a.beat.Pulse() },
+		Eventual:    func(sku string) bool { return a.sale.book().Eventual(sku) },
+		AnyEventual: func() bool { return a.sale.book().AnyEventual() }, RulesVersion: func() int64 { return a.sale.version() }, Log: a.log})
 	epochs.wayBack = r.wayBack
 	r.sweeper = fallback.NewSweeper(a.store, r.client, a.deducter, fallback.SweeperConfig{Holder: a.gatewayID,
 		Partitions: a.cfg.Redis.Partitions, Usable: usable, Log: a.log})
@@ -185,6 +194,12 @@ func (a *app) wireHeartbeat() {
 	first := sync.OnceFunc(func() { close(a.beaten) })
 	a.beat = ledger.NewHeartbeat(a.store, ledger.HeartbeatConfig{Gateway: a.gatewayID, Log: a.log, Stale: a.cfg.ReplicaTimeout.Std() / 2,
 		RedisOK: func() bool { return a.redis == nil || a.redis.wayBack.RedisOK() },
+		Out: func() []bool {
+			if a.redis == nil {
+				return nil
+			}
+			return a.redis.wayBack.Out()
+		},
 		Listen: func(p stock.Pulse) {
 			defer first()
 			a.queue.SetReplicas(p.Live)
@@ -203,6 +218,14 @@ func (a *app) wireSale() error {
 	if a.sale, err = newSale(a.cfg, a.store, a.beat.Now, a.log); err != nil {
 		return err
 	}
+	if a.redis != nil {
+		a.sale.anyAhead = a.redis.wayBack.AnyAhead
+	}
+	a.compensation, err = compensation.New(compensationConfig(a.cfg, a.gatewayID, a.sale.now, a.log), compensation.Parts{Store: a.store,
+		Worker: a.deducter, Committed: a.committed, Metrics: a.registry})
+	if err != nil {
+		return err
+	}
 	a.resolver, err = resolver.New(resolverConfig(a.cfg, a.gatewayID, a.sale.now, a.log), resolver.Parts{Store: a.store, Worker: a.deducter,
 		Committed: a.committed, Metrics: a.registry})
 	if err != nil {
@@ -213,14 +236,14 @@ func (a *app) wireSale() error {
 }
 
 func (a *app) wireControl() error {
-	deps := control.Deps{Deducter: a.deducter, Store: a.store, Records: a.store, Admission: lateAdmission{a}, Sale: a.sale,
+	deps := control.Deps{Deducter: a.deducter, Store: a.store, Records: a.store, Repairs: a.store, Admission: lateAdmission{a}, Sale: a.sale,
 		Committed: a.committed, Told: a.told, Status: a.status, Readiness: a.readiness, Registry: a.registry, Log: a.log,
 		Routes: func() []string { return a.resolvable() }, Deployment: a.deployment,
 		Candidates: func(user, request string) []stock.ID {
 			return a.sale.candidates(a.deployment(), guardedRoutes(a.cfg), user, request)
 		}}
 	if a.redis != nil {
-		deps.Cache = a.redis.client
+		deps.Cache, deps.Open = a.redis.client, lateAdmission{a}
 	}
 	if err := a.registerMetrics(); err != nil {
 		return err
@@ -249,16 +272,17 @@ func (a *app) registerMetrics() error {
 // newCore wires what admits orders.
 func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
-	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: a.beat, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: fleetOf{a.beat, a.store}, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
-		parts.Served = a.redis.served.Touch
+		parts.Served, parts.Aheads = a.redis.served.Touch, a.redis.aheads
+		parts.Drained = func(p int) bool { return a.redis.wayBack.State(p).State == stock.PartitionDrained }
 	}
 	lanes := a.cfg.Hotspot
 	c.admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: a.gatewayID, Partitions: meta.Partitions,
 		ForwardWithin: a.cfg.ForwardWithin.Std(), QueueWait: a.cfg.Fallback.Queue.MaxWait.Std(), Transaction: transactionTime,
-		BookWait: bookWait, PendingMax: a.cfg.Answers.Pending, FindMax: a.cfg.Fallback.Queue.Total, LoadRate: a.cfg.Redis.Loads.PerSecond(),
+		BookWait: bookWait, AheadMax: a.cfg.Ahead.Pending, Replicas: a.beat.Live, PendingMax: a.cfg.Answers.Pending, FindMax: a.cfg.Fallback.Queue.Total, LoadRate: a.cfg.Redis.Loads.PerSecond(),
 		StockWait: func(sku string) (time.Duration, string) {
 			if lane, own := lanes.LaneOf(sku); own {
 				return lane.MaxWait.Std(), "hotspot.overrides[" + sku + "].max_wait"
@@ -268,6 +292,18 @@ func (a *app) newCore(meta ledger.Meta) *core {
 	c.expirer = ledger.NewExpirer(a.store, a.deducter, publish, ledger.ExpirerConfig{Holder: a.gatewayID,
 		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Asked: a.resolver.Routes(), Log: a.log})
 	return c
+}
+
+// fleetOf is what admission may know of the other gateways.
+type fleetOf struct {
+	*ledger.Heartbeat
+	store *ledger.Store
+}
+
+// Alive implements admission.Fleet.
+func (f fleetOf) Alive(ctx context.Context, gateway string) (alive, known bool) {
+	live, err := f.store.Alive(ctx, []string{gateway})
+	return live[gateway], err == nil
 }
 
 // wirePublic wires the public side.
@@ -331,6 +367,14 @@ func (l lateAdmission) Recall(ctx context.Context, w *admission.Wish) (admission
 		return core.admitter.Recall(ctx, w)
 	}
 	return admission.Decision{}, false
+}
+
+// SettleOpen implements control.Open. Before there is a core nobody has asked Redis.
+func (l lateAdmission) SettleOpen(ctx context.Context, id stock.ID) (settled bool, err error) {
+	if core := l.a.readyCore(); core != nil {
+		return core.admitter.SettleOpen(ctx, id)
+	}
+	return false, stock.ErrUnavailable
 }
 
 func (l lateAdmission) soldOut(sku string, qty int64) bool {

@@ -22,6 +22,7 @@ import (
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
+	"github.com/stockgate/stockgate/reconcile/compensation"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -223,6 +224,24 @@ func expiringRoutes(c *config.Config) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+func compensationConfig(c *config.Config, holder string, now func() time.Time, log *zap.Logger) compensation.Config {
+	out := compensation.Config{Holder: holder, Manual: c.Reconcile.Repair.Surplus == "manual", Log: log}
+	for name, u := range c.Upstreams {
+		up := compensation.Upstream{Name: name, URL: u.URL, Void: u.Void, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Asked: u.Resolve != ""}
+		if len(u.Sign.Keys) > 0 {
+			up.Sign = compensation.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
+		}
+		out.Upstreams = append(out.Upstreams, up)
+	}
+	for _, r := range c.Routes {
+		if r.Admit != nil {
+			out.Routes = append(out.Routes, compensation.Route{Name: r.Name, Upstream: r.Upstream,
+				ConfirmOnSuccess: r.Admit.Confirm == config.ConfirmOnSuccess})
+		}
+	}
+	return out
 }
 
 func resolverConfig(c *config.Config, holder string, now func() time.Time, log *zap.Logger) resolver.Config {

@@ -15,6 +15,7 @@ import (
 type databaseSource struct {
 	store      *ledger.Store
 	redis      *luascripts.Client // nil: not given
+	gone       bool               // what Redis has at the end cannot be read: it was killed for good
 	partitions int
 }
 
@@ -27,11 +28,15 @@ func newDatabaseSource(o *options) (*databaseSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--dsn: %w", err)
 	}
-	d := &databaseSource{store: store, partitions: o.partitions}
+	d := &databaseSource{store: store, partitions: o.partitions, gone: o.kill > 0 && o.back == 0}
 	if o.redis == "" || o.redis == redisNone {
 		return d, nil
 	}
-	d.redis, err = luascripts.Open(luascripts.Config{Mode: luascripts.ModeStandalone, Addresses: []string{o.redis}, Prefix: o.prefix,
+	mode, nodes := luascripts.ModeStandalone, []string{o.redis}
+	if o.redis == redisCluster {
+		mode, nodes = luascripts.ModeCluster, o.nodes
+	}
+	d.redis, err = luascripts.Open(luascripts.Config{Mode: mode, Addresses: nodes, Prefix: o.prefix,
 		Partitions: o.partitions, PoolSize: 2, Timeout: redisTimeout}, noEpochs{}, nil, nil)
 	if err != nil {
 		d.close()
@@ -64,7 +69,7 @@ func (d *databaseSource) read(ctx context.Context, s *stock.Snapshot, skus []str
 	}
 	s.Parts |= all.Parts
 	s.At, s.SKUs, s.Reservations = all.At, all.SKUs, all.Reservations
-	if d.redis == nil {
+	if d.redis == nil || d.gone {
 		return nil
 	}
 	if err := d.readRedis(ctx, s, skus); err != nil {
@@ -82,22 +87,22 @@ func (d *databaseSource) awaitWarm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
 	defer cancel()
 	for p := 0; p < d.partitions; {
-		epoch, _, ids, err := d.redis.Partition(ctx, p)
-		if err == nil && epoch > 0 && ids {
+		is, err := d.redis.Partition(ctx, p)
+		if err == nil && is.Epoch > 0 && is.IDsLoaded {
 			p++
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("partition %d of Redis is not loaded: epoch %d, ids loaded %v: %w", p, epoch, ids, errors.Join(err, ctx.Err()))
+			return fmt.Errorf("partition %d of Redis is not loaded: epoch %d, ids loaded %v: %w", p, is.Epoch, is.IDsLoaded, errors.Join(err, ctx.Err()))
 		case <-time.After(restPoll):
 		}
 	}
 	return nil
 }
 
-// openEntriesMax bounds the open entries that are read of one partition. At rest there are none.
-const openEntriesMax = 1000
+// openEntriesPage is how many open entries are read at a time. At rest there are none.
+const openEntriesPage = 1000
 
 func (d *databaseSource) readRedis(ctx context.Context, s *stock.Snapshot, skus []string) error {
 	registers, err := d.redis.Registers(ctx, skus)
@@ -113,11 +118,16 @@ func (d *databaseSource) readRedis(ctx context.Context, s *stock.Snapshot, skus 
 		if !wanted[p] {
 			continue
 		}
-		entries, err := d.redis.OpenEntries(ctx, p, openEntriesMax)
-		if err != nil {
-			return err
+		for after := ""; ; {
+			entries, next, err := d.redis.OpenEntries(ctx, p, after, openEntriesPage)
+			if err != nil {
+				return err
+			}
+			open = append(open, entries...)
+			if after = next; after == "" {
+				break
+			}
 		}
-		open = append(open, entries...)
 	}
 	s.Registers, s.Open = registers, open
 	s.Parts |= stock.PartCache | stock.PartOpen

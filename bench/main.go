@@ -54,12 +54,13 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 
 // measure runs the load and gets the verdict.
 func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
+	var alone *stage
 	if o.url == "" {
-		stage, err := setUp(ctx, o, errs)
-		if err != nil {
+		var err error
+		if alone, err = setUp(ctx, o, errs); err != nil {
 			return nil, err
 		}
-		defer stage.tearDown()
+		defer alone.tearDown()
 	}
 	config, err := o.load()
 	if err != nil {
@@ -75,12 +76,34 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 	}
 	machine := thisMachine()
 	fmt.Fprintf(errs, "sending to %s …\n", config.Target.URL)
-	result, err := load.Run(ctx, config)
+	result, killed, err := o.runLoad(ctx, config, alone, errs)
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("interrupted after %d requests", result.Sent())
 	}
-	return newReport(o, machine, result, evidence.judge(ctx, result, errs)), nil
+	r := newReport(o, machine, result, evidence.judge(ctx, result, errs))
+	if killed != "" {
+		r.Fault = newFaultReport(o, killed, result)
+	}
+	return r, nil
+}
+
+// runLoad sends the load, and breaks meanwhile what is to be broken. killed names it.
+func (o *options) runLoad(ctx context.Context, c load.Config, alone *stage, errs io.Writer) (r *load.Result, killed string, err error) {
+	if alone == nil || o.kill == 0 {
+		r, err = load.Run(ctx, c)
+		return r, "", err
+	}
+	c.Watch = &load.Watch{From: o.kill, Apart: alone.victims.apart}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	over := alone.strike(ctx, errs)
+	r, err = load.Run(ctx, c)
+	if o.back == 0 {
+		stop()
+	}
+	<-over
+	return r, alone.victims.names, err
 }

@@ -21,6 +21,7 @@ type options struct {
 	driver, dsn                 string
 	redis, prefix               string
 	partitions                  int
+	nodes                       []string // of the Redis Cluster that bench started
 	route                       string
 
 	rate        float64
@@ -39,6 +40,10 @@ type options struct {
 	key       bool
 	again     float64
 	seed      uint64
+
+	kill, back  time.Duration
+	consistency string
+	unique      bool
 
 	settle   time.Duration
 	evidence int64
@@ -78,7 +83,9 @@ func (o *options) targetFlags(f *flag.FlagSet) {
 	f.StringVar(&o.orders, "orders", "", "the sample order service, e.g. http://127.0.0.1:3000: evidence")
 	f.StringVar(&o.driver, "driver", "postgres", "of --dsn: postgres or sqlite")
 	f.StringVar(&o.dsn, "dsn", "", "the gateway's database: evidence of every reservation and ledger row")
-	f.StringVar(&o.redis, "redis", "", "the gateway's Redis, host:port, with --dsn: evidence of every open entry; without --url: \"none\" runs the gateway on the database alone")
+	f.StringVar(&o.redis, "redis", "", "the gateway's Redis, host:port, with --dsn: evidence of every open entry; without --url: \"none\" runs the gateway on the database alone, \"cluster\" on a Redis Cluster of three shards")
+	f.StringVar(&o.consistency, "consistency", "strong", "without --url: strong or eventual")
+	f.BoolVar(&o.unique, "unique", false, "without --url: say that the order service keeps one order per reservation, as the sample one does")
 	f.StringVar(&o.prefix, "prefix", "stockgate", "redis.prefix of the gateway")
 	f.IntVar(&o.partitions, "partitions", 64, "redis.partitions of the gateway")
 	f.StringVar(&o.route, "route", "place-order", "name of the route that orders go by")
@@ -95,6 +102,8 @@ func (o *options) loadFlags(f *flag.FlagSet) {
 	f.Float64Var(&o.rate, "rate", 2000, "requests a second, sent by the clock whatever becomes of them (open loop)")
 	f.BoolVar(&o.closed, "closed", false, "closed loop: each connection sends its next request when it has its answer; for the highest throughput, not for latency")
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long requests are due")
+	f.DurationVar(&o.kill, "kill", 0, "without --url: kill Redis so long after the start, with --redis cluster the shard of the first SKU; 0: never")
+	f.DurationVar(&o.back, "back", 0, "with --kill: start it again so long after; 0: it stays away")
 	f.Int64Var(&o.requests, "requests", 0, "no more requests than this; 0: as many as are due")
 	f.IntVar(&o.connections, "connections", 64, "connections, each with one request at a time")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for an answer")
@@ -132,6 +141,9 @@ func (o *options) check(ctx context.Context) error {
 	if o.url == "" {
 		return o.checkAlone()
 	}
+	if o.kill != 0 || o.back != 0 {
+		return fmt.Errorf("--kill needs bench's own Redis, so no --url")
+	}
 	if o.stock != stockUntouched && o.control == "" {
 		return fmt.Errorf("--stock needs --control, the gateway's control API")
 	}
@@ -147,13 +159,31 @@ func (o *options) check(ctx context.Context) error {
 
 // checkAlone: what bench starts itself has addresses of its own.
 func (o *options) checkAlone() error {
-	if o.control != "" || o.orders != "" || o.dsn != "" || o.redis != "" && o.redis != redisNone {
+	if o.control != "" || o.orders != "" || o.dsn != "" || o.redis != "" && o.redis != redisNone && o.redis != redisCluster {
 		return fmt.Errorf("--control, --orders, --dsn and --redis need --url, or bench starts its own")
+	}
+	if err := o.checkFault(); err != nil {
+		return err
 	}
 	alone := *o
 	alone.url = "http://127.0.0.1:1" // the load's other options can be checked before minutes are spent on building
 	_, err := alone.load()
 	return err
+}
+
+// checkFault finds what cannot be broken, or would be broken unseen.
+func (o *options) checkFault() error {
+	switch {
+	case o.kill < 0 || o.back < 0 || o.kill >= o.duration:
+		return fmt.Errorf("--kill is %s and --back %s: none may be below 0, and --kill must be below --duration, %s", o.kill, o.back, o.duration)
+	case o.kill > 0 && o.redis == redisNone:
+		return fmt.Errorf("--kill needs a Redis, and --redis is none")
+	case o.back > 0 && o.kill == 0:
+		return fmt.Errorf("--back needs --kill")
+	case o.consistency != "strong" && o.consistency != "eventual":
+		return fmt.Errorf("--consistency is %q, allowed are strong and eventual", o.consistency)
+	}
+	return nil
 }
 
 // checkLoopback keeps load away from machines that did not ask for it.

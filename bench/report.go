@@ -17,6 +17,7 @@ type report struct {
 	Started time.Time     `json:"started"`
 	Machine machine       `json:"machine"`
 	Load    loadReport    `json:"load"`
+	Fault   *faultReport  `json:"fault,omitempty"`
 	Verdict verdictReport `json:"verdict"`
 	Exit    int           `json:"exit"`
 }

@@ -33,7 +33,10 @@ type stage struct {
 	o       *options
 	errs    io.Writer
 	folder  string
-	gateway *tied  // nil: not started
+	gateway *tied                 // nil: not started
+	redis   *testservices.Redis   // the only one; nil: a cluster, or none
+	cluster *testservices.Cluster // nil: not one
+	victims victims
 	service func() // ends the order service
 }
 
@@ -44,7 +47,8 @@ func setUp(ctx context.Context, o *options, errs io.Writer) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{host: &host{folder: folder}, o: o, errs: errs, folder: folder}
-	steps := []func(context.Context) error{s.build, s.startServers, s.startOrders, s.startGateway}
+	steps := []func(context.Context) error{s.build, s.startServers, s.startOrders, s.startGateway,
+		func(context.Context) error { return s.chooseVictims() }}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			s.tearDown()
@@ -78,8 +82,14 @@ const modulePath = "github.com/stockgate/stockgate"
 func (s *stage) startServers(context.Context) error {
 	fmt.Fprintln(s.errs, "starting Redis and PostgreSQL …")
 	return s.try(func() {
-		if s.o.redis != redisNone {
-			s.o.redis = testservices.StartRedis(s.host).Addr
+		switch s.o.redis {
+		case redisNone:
+		case redisCluster:
+			s.cluster = testservices.StartCluster(s.host)
+			s.o.nodes = s.cluster.Addresses()
+		default:
+			s.redis = testservices.StartRedis(s.host)
+			s.o.redis = s.redis.Addr
 		}
 		if s.o.driver == ledger.DriverSQLite {
 			s.o.dsn = filepath.Join(s.folder, "stock.db")
@@ -114,8 +124,15 @@ func (s *stage) startGateway(ctx context.Context) error {
 	if err := s.try(func() { public, control = testservices.FreePort(s.host), testservices.FreePort(s.host) }); err != nil {
 		return err
 	}
+	mode, nodes := "standalone", []string{strconv.Quote(s.o.redis)}
+	switch {
+	case s.cluster != nil:
+		mode, nodes = "cluster", quoted(s.cluster.Addresses())
+	case s.redis == nil:
+		nodes = nil
+	}
 	config, logFile := filepath.Join(s.folder, "stockgate.yaml"), filepath.Join(s.folder, "gateway.log")
-	if err := os.WriteFile(config, []byte(gatewayConfig(s.o, public, control)), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(gatewayConfig(s.o, mode, nodes, public, control)), 0o600); err != nil {
 		return err
 	}
 	log, err := os.Create(logFile)
@@ -138,26 +155,35 @@ func (s *stage) startGateway(ctx context.Context) error {
 	return nil
 }
 
+func quoted(texts []string) []string {
+	all := make([]string, len(texts))
+	for i, t := range texts {
+		all[i] = strconv.Quote(t)
+	}
+	return all
+}
+
 func loopback(port int) string { return "http://127.0.0.1:" + strconv.Itoa(port) }
 
 // gatewayConfig is the smallest config that serves orders.
-func gatewayConfig(o *options, public, control int) string {
+func gatewayConfig(o *options, mode string, nodes []string, public, control int) string {
 	redis := "{mode: none}"
-	if o.redis != redisNone {
-		redis = fmt.Sprintf("{mode: standalone, addresses: [%q], prefix: %q, partitions: %d}", o.redis, o.prefix, o.partitions)
+	if len(nodes) > 0 {
+		redis = fmt.Sprintf("{mode: %s, addresses: [%s], prefix: %q, partitions: %d}", mode, strings.Join(nodes, ", "), o.prefix, o.partitions)
 	}
 	return fmt.Sprintf(`listen: "127.0.0.1:%d"
 control: {listen: "127.0.0.1:%d"}
 redis: %s
 database: {driver: %s, dsn: %q}
 upstreams:
-  orders: {url: %q, resolve: "/orders/by-reservation/{reservation}"}
+  orders: {url: %q, resolve: "/orders/by-reservation/{reservation}", unique: %t}
+defaults: {consistency: %s}
 routes:
   - name: %s
     match: {methods: [POST], path: /orders}
     upstream: orders
     admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: api}
-`, public, control, redis, o.driver, o.dsn, o.orders, o.route)
+`, public, control, redis, o.driver, o.dsn, o.orders, o.unique, o.consistency, o.route)
 }
 
 // readyTimeout bounds the gateway's start.

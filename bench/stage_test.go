@@ -3,13 +3,14 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stockgate/stockgate/internal/testservices"
 )
 
 // alone runs bench with everything started by itself, as `make bench` does, but small.
-func alone(t *testing.T, more ...string) {
+func alone(t *testing.T, more ...string) (out string) {
 	t.Helper()
 	temp, err := os.MkdirTemp("", "bench-test-") // not t.TempDir: PostgreSQL's user must be able to enter it
 	if err != nil {
@@ -28,6 +29,29 @@ func alone(t *testing.T, more ...string) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	return out
+}
+
+func TestAloneThroughTheDeathOfRedis(t *testing.T) {
+	out := alone(t, "--rate", "100", "--kill", "1s", "--back", "1s", "--stock", "1000")
+	for _, want := range []string{"killed after 1.0 s: Redis 127.0.0.1:", "started again after 2.0 s", "its SKUs, p99 after / before", "longest time without an order"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+}
+
+func TestWhatCannotBeBrokenIsSaid(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		code, out := command(t, args...)
+		require(t, code, out, exitFailed, want)
+	}
+	f("--kill is 11s and --back 0s", "--kill", "11s")
+	f("--kill needs a Redis", "--kill", "1s", "--redis", "none")
+	f("--back needs --kill", "--back", "1s")
+	f(`--consistency is "weak"`, "--consistency", "weak")
+	f("--kill needs bench's own Redis", "--kill", "1s", "--url", "http://127.0.0.1:1/orders")
 }
 
 func TestAlone(t *testing.T) { alone(t) }

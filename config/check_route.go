@@ -15,8 +15,10 @@ func (ch *checker) checkUpstreams() {
 		if rule, shown := checkUpstreamURL(u.URL); u.URL != "" {
 			ch.failIf(rule != "", under(path, "url"), rule, shown)
 		}
-		ch.failIf(u.Resolve != "" && !validResolve(u.Resolve), under(path, "resolve"),
+		ch.failIf(u.Resolve != "" && !validByReservation(u.Resolve), under(path, "resolve"),
 			"must be a path with {reservation} in it, such as /orders/by-reservation/{reservation}", quote(u.Resolve))
+		ch.failIf(u.Void != "" && !validByReservation(u.Void), under(path, "void"),
+			"must be a path with {reservation} in it, such as /orders/by-reservation/{reservation}/void", quote(u.Void))
 		keys := under(path, "sign.keys")
 		ch.unique(keys, "id", mapped(u.Sign.Keys, func(k SignKey) string { return k.ID }))
 	}
@@ -45,7 +47,7 @@ func validPort(s string) bool {
 	return s == "" || err == nil && n >= 1 && n <= 65535
 }
 
-func validResolve(s string) bool {
+func validByReservation(s string) bool {
 	return strings.HasPrefix(s, "/") && strings.Count(s, "{reservation}") == 1 &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })
 }

@@ -46,6 +46,7 @@ type Config struct {
 	// D: a replica without a heartbeat for this long is gone.
 	ReplicaTimeout Duration `yaml:"replica_timeout" default:"10s" range:"3s..5m"`
 	Answers        Answers  `yaml:"answers"`
+	Ahead          Ahead    `yaml:"ahead"`
 
 	Reconcile Reconcile `yaml:"reconcile"`
 	Events    Events    `yaml:"events"`
@@ -137,6 +138,13 @@ type Answers struct {
 	Body Size `yaml:"body" default:"64KiB" range:"0B..1MiB"`
 	// Header fields that are kept. Set-Cookie, Stockgate-* and those of the connection never are.
 	Headers []string `yaml:"headers" default:"Content-Type,Location" range:"0..32"`
+}
+
+// Ahead is about orders for eventual SKUs that are forwarded before their commit.
+type Ahead struct {
+	// Forwarded orders of this replica whose settle may wait for the database. While so many do, new ones wait for their commit, as orders
+	// for strong SKUs always do.
+	Pending int `yaml:"pending" default:"5000" range:"1..1000000"`
 }
 
 // Default gives the configuration of an empty file: every scalar has its default, there are no limits, SKU rules, activities,

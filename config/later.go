@@ -36,7 +36,8 @@ type Repair struct {
 	Oversell string `yaml:"oversell" default:"manual" oneof:"auto manual"`
 	// Two orders for one reservation.
 	Duplicate string `yaml:"duplicate" default:"manual" oneof:"auto manual"`
-	// Order forwarded ahead for which nothing was left to deduct.
+	// Order forwarded ahead for which nothing was left to deduct: it is made good if units come, else void by the upstream's void. manual:
+	// it is not made void before an operator says so.
 	Surplus string `yaml:"surplus" default:"auto" oneof:"auto manual"`
 }
 

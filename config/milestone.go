@@ -28,7 +28,7 @@ func Warnings(c *Config) Problems {
 	// These have defaults that do nothing yet, so only who names them learns of it.
 	o := c.origin
 	n.addIf(o.named("reconcile.every") || o.named("reconcile.during_activity") || o.named("reconcile.repair"), "reconcile",
-		"reconciliation is not built yet: nothing is compared or repaired")
+		"reconciliation is not built yet: nothing is compared, and nothing but surplus repaired")
 	n.addIf(o.named("retention"), "retention", "retention is not built yet: reservations and ledger rows are kept")
 	n.addIf(o.named("check.lease") || o.named("check.deny_status"), "check", "check mode is not built yet: lease and deny_status do nothing")
 	return n.list.sorted()

@@ -75,9 +75,10 @@ func TestWarnings(t *testing.T) {
 	if got := keysOf(Warnings(c)); got != "routes limits[a].key" {
 		t.Errorf("no routes and no user: got %s", got)
 	}
-	c = parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}'}}", "routes: [{name: r, match: {path: /o}, upstream: o}]")
-	if got := keysOf(Warnings(c)); got != "upstreams.o.resolve" {
-		t.Errorf("resolve of an upstream that gets no orders: got %s", got)
+	c = parse(t, "upstreams: {o: {url: 'http://o', resolve: '/{reservation}', void: '/{reservation}'}}",
+		"routes: [{name: r, match: {path: /o}, upstream: o}]")
+	if got := keysOf(Warnings(c)); got != "upstreams.o.resolve upstreams.o.void" {
+		t.Errorf("resolve and void of an upstream that gets no orders: got %s", got)
 	}
 }
 

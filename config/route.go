@@ -40,7 +40,11 @@ type Upstream struct {
 	OrderDelay Duration `yaml:"order_delay" default:"60s" range:"0s..24h"`
 	// It keeps one order per reservation, whatever is sent twice. Then a retry may take over without waiting for order_delay.
 	Unique bool `yaml:"unique" default:"false"`
-	Sign   Sign `yaml:"sign"`
+	// Path that makes the order of a reservation void by POST, with {reservation} in it: for an eventual SKU's order that had been
+	// forwarded when nothing was left to deduct. 2xx also if there is no such order. Empty: such an order waits, shown, for new stock or
+	// for somebody's word.
+	Void string `yaml:"void" range:"0..2048"`
+	Sign Sign   `yaml:"sign"`
 }
 
 // Sign is about Stockgate-Signature, by which a backend knows that a request passed the gateway.

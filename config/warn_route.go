@@ -29,5 +29,7 @@ func (n *notes) warnRoutes() {
 		guarded := func(r Route) bool { return r.Admit != nil && r.Upstream == name }
 		n.addIf(u.Resolve != "" && !slices.ContainsFunc(n.Routes, guarded), under(under("upstreams", shorten(name)), "resolve"),
 			"is never asked: no route with admit leads to this upstream")
+		n.addIf(u.Void != "" && !slices.ContainsFunc(n.Routes, guarded), under(under("upstreams", shorten(name)), "void"),
+			"is never called: no route with admit leads to this upstream")
 	}
 }

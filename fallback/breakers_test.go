@@ -84,7 +84,7 @@ func (s *twoNodes) RunIDOf(ctx context.Context, node string) (string, error) {
 	return map[string]*fakeClient{"even": s.even, "odd": s.odd}[node].RunIDOf(ctx, "")
 }
 
-func (s *twoNodes) Partition(ctx context.Context, p int) (int64, string, bool, error) {
+func (s *twoNodes) Partition(ctx context.Context, p int) (stock.PartitionRegister, error) {
 	return s.of(p).Partition(ctx, p)
 }
 
@@ -106,6 +106,14 @@ func (s *twoNodes) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
 
 func (s *twoNodes) Registers(ctx context.Context, skus []string) ([]stock.Registers, error) {
 	return s.of(stock.Partition(skus[0], testPartitions)).Registers(ctx, skus)
+}
+
+func (s *twoNodes) OpenAhead(ctx context.Context, p int, epoch int64) error {
+	return s.of(p).OpenAhead(ctx, p, epoch)
+}
+
+func (s *twoNodes) OpenEntries(ctx context.Context, p int, after string, limit int) ([]stock.OpenEntry, string, error) {
+	return s.of(p).OpenEntries(ctx, p, after, limit)
 }
 
 // clustered is a replica over two nodes. The breaker of a node that is down is open.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type fakeDB struct {
 	sweptFacts []stock.Fact
 	ops        []*stock.Op
 	locked     string // a SKU whose stock row somebody else keeps locked
+	fleet      fakeFleet
+	steps      []string // what was done to partitions and SKUs that sell ahead, in order, Redis's part included
 }
 
 type fakeLease struct {
@@ -36,7 +39,8 @@ type fakeLease struct {
 
 func newFakeDB(partitions int, skus ...string) *fakeDB {
 	db := &fakeDB{states: make([]stock.PartitionState, partitions), raised: make([]int, partitions), leases: map[string]fakeLease{},
-		facts: map[string]stock.Fact{}, changed: map[string]time.Time{}, sweeps: map[stock.ID]*stock.Row{}}
+		facts: map[string]stock.Fact{}, changed: map[string]time.Time{}, sweeps: map[stock.ID]*stock.Row{},
+		fleet: fakeFleet{seen: map[string]time.Time{}, out: map[string][]bool{}, drained: map[string]map[int]int64{}, doubts: map[int]map[string]int64{}}}
 	for p := range db.states {
 		db.states[p].P = p
 	}
@@ -99,16 +103,20 @@ func (db *fakeDB) RaiseEpochs(_ context.Context, holder string, leases []stock.L
 	}
 	defer db.mu.Unlock()
 	var out []stock.PartitionState
-	for _, l := range leases {
-		if have := db.leases[l.Name]; have.holder != holder || have.token != l.Token || have.until.Before(time.Now()) {
-			return nil, fmt.Errorf("lease %s is lost: %w", l.Name, stock.ErrNotExecuted)
-		}
+	if err := db.fence(holder, leases); err != nil {
+		return nil, err
 	}
 	for _, l := range leases {
 		var p int
 		fmt.Sscanf(l.Name, "partition/%d", &p)
 		s := &db.states[p]
-		s.Epoch, s.RunID, s.State = max(s.Epoch, atLeast[p])+1, runID, "open"
+		s.Epoch, s.RunID = max(s.Epoch, atLeast[p])+1, runID
+		switch {
+		case !s.Ahead:
+			s.State = stock.PartitionOpen
+		case s.State == stock.PartitionOpen:
+			s.State, s.DrainEpoch = stock.PartitionDraining, s.Epoch
+		}
 		db.raised[p]++
 		out = append(out, *s)
 	}
@@ -236,7 +244,13 @@ func (db *fakeDB) DoAll(ctx context.Context, ops []*stock.Op) []error {
 			} else {
 				op.Result.Facts = []stock.Fact{db.changeLocked(op.SKU, f.Available)}
 			}
+		case stock.OpGrantBack:
+			db.grantBack(op)
 		case stock.OpSweep:
+			if op.Ahead && db.sweeps[op.Reservation.ID] == nil {
+				db.settleAhead(op)
+				break
+			}
 			op.Result.Row, op.Result.Facts = db.sweeps[op.Reservation.ID], db.sweptFacts
 			if op.Result.Row == nil {
 				op.Result.Row = &stock.Row{Reservation: *op.Reservation, State: stock.StateVoid}
@@ -263,6 +277,7 @@ type fakeRedis struct {
 	mu    sync.Mutex
 	runID string
 	down  bool
+	step  func(string) // may be nil
 	parts map[int]fakePart
 	skus  map[string]stock.Fact
 	ids   map[stock.ID]stock.Closing
@@ -277,6 +292,7 @@ type fakePart struct {
 	epoch  int64
 	pinned string
 	ids    bool
+	open   bool
 }
 
 func newFakeRedis(runID string) *fakeRedis {
@@ -365,13 +381,13 @@ func (c *fakeClient) RunIDOf(context.Context, string) (string, error) {
 	return c.runID, nil
 }
 
-func (c *fakeClient) Partition(_ context.Context, p int) (int64, string, bool, error) {
+func (c *fakeClient) Partition(_ context.Context, p int) (stock.PartitionRegister, error) {
 	if err := c.begin(); err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
 	defer c.mu.Unlock()
 	part := c.parts[p]
-	return part.epoch, part.pinned, part.ids, nil
+	return stock.PartitionRegister{Epoch: part.epoch, RunID: part.pinned, IDsLoaded: part.ids, Open: part.open}, nil
 }
 
 func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Registers, error) {
@@ -382,7 +398,7 @@ func (c *fakeClient) Registers(_ context.Context, skus []string) ([]stock.Regist
 	all := make([]stock.Registers, len(skus))
 	for i, sku := range skus {
 		f, ok := c.skus[sku]
-		all[i] = stock.Registers{SKU: sku, Base: f.Available, Rest: f.Granted, Epoch: f.Epoch, Ver: f.Ver, Loaded: ok}
+		all[i] = stock.Registers{SKU: sku, Base: f.Base(), Rest: f.Rest(), Epoch: f.Epoch, Ver: f.Ver, Ahead: f.Ahead, Loaded: ok}
 	}
 	return all, nil
 }
@@ -414,6 +430,10 @@ func (c *fakeClient) Load(_ context.Context, p int, facts []stock.Fact) (bool, e
 		if f.Epoch != c.parts[p].epoch {
 			return true, nil
 		}
+		if f.Ahead && !c.parts[p].open {
+			continue
+		}
+		c.note("load " + f.SKU)
 		if have, ok := c.skus[f.SKU]; !ok || f.Newer(have) {
 			c.skus[f.SKU] = f
 		}
@@ -437,6 +457,9 @@ func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closi
 		}
 	}
 	for _, k := range closings {
+		if k.Claim {
+			continue
+		}
 		c.open[p] = slices.DeleteFunc(c.open[p], func(e stock.OpenEntry) bool { return e.ID == k.ID && e.Try == k.Try })
 		if k.Won {
 			c.ids[k.ID] = k
@@ -487,4 +510,41 @@ func (c *fakeClient) Due(_ context.Context, p, limit int) ([]stock.OpenEntry, er
 	defer c.mu.Unlock()
 	due := slices.Clone(c.open[p])
 	return due[:min(limit, len(due))], nil
+}
+
+func (r *fakeRedis) note(step string) {
+	if r.step != nil {
+		r.step(step)
+	}
+}
+
+func (c *fakeClient) OpenAhead(_ context.Context, p int, epoch int64) error {
+	if err := c.begin(); err != nil {
+		return err
+	}
+	defer c.mu.Unlock()
+	if c.parts[p].epoch != epoch {
+		return stock.ErrNotExecuted
+	}
+	part := c.parts[p]
+	part.open = true
+	c.parts[p] = part
+	c.note("open ahead")
+	return nil
+}
+
+// OpenEntries gives them in pages of one, so that cursors are used.
+func (c *fakeClient) OpenEntries(_ context.Context, p int, after string, _ int) ([]stock.OpenEntry, string, error) {
+	if err := c.begin(); err != nil {
+		return nil, "", err
+	}
+	defer c.mu.Unlock()
+	open := slices.SortedFunc(slices.Values(c.open[p]), func(a, b stock.OpenEntry) int { return strings.Compare(a.ID.String(), b.ID.String()) })
+	for _, e := range open {
+		if id := e.ID.String(); id > after {
+			e.Epoch = c.parts[p].epoch
+			return []stock.OpenEntry{e}, id, nil
+		}
+	}
+	return nil, "", nil
 }

@@ -38,7 +38,7 @@ func (f *fleet) sellsCarts(t *testing.T) *gate {
 func (g *gate) reserveCart(t *testing.T, r *stock.Reservation, ttl time.Duration, onlyFirst bool) {
 	t.Helper()
 	for _, l := range r.Lines {
-		reply, err := g.client.Reserve(t.Context(), stock.Partition(l.SKU, partitions), r, ttl)
+		reply, err := g.client.Reserve(t.Context(), stock.Partition(l.SKU, partitions), r, ttl, false)
 		if err != nil || reply.Code != stock.CacheWon {
 			t.Fatalf("%s: %+v, %v", l.SKU, reply, err)
 		}
@@ -116,8 +116,8 @@ func cartsAfterALoss(t *testing.T, f *fleet) {
 	g.agree(t, "right", 8)
 	for _, sku := range []string{"left", "right"} {
 		testservices.Await(t, sku+" has its ids", func() bool {
-			_, _, ids, err := g.client.Partition(t.Context(), stock.Partition(sku, partitions))
-			return err == nil && ids
+			is, err := g.client.Partition(t.Context(), stock.Partition(sku, partitions))
+			return err == nil && is.IDsLoaded
 		})
 		if reply := g.known(t, r, sku); reply.Code != stock.CacheDuplicate || reply.KnownFingerprint != r.Fingerprint {
 			t.Errorf("%s does not know the cart: %+v", sku, reply)

@@ -169,10 +169,10 @@ func (g *gate) sell(t *testing.T, sku string, n int) []*stock.Reservation {
 func (g *gate) buy(t *testing.T, sku string) (bool, stock.CacheCode) {
 	t.Helper()
 	r := g.order(t, sku, 1)
-	reply, err := g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second)
+	reply, err := g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second, false)
 	if reply.Code == stock.CacheNotLoaded { // opened a moment ago
 		g.load(t, sku)
-		reply, err = g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second)
+		reply, err = g.client.Reserve(t.Context(), stock.Partition(sku, partitions), r, 5*time.Second, false)
 	}
 	class := stock.ClassPrededuct
 	switch {
@@ -227,7 +227,7 @@ func (g *gate) outage(t *testing.T, sku string) {
 	testservices.Await(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, _ = g.client.Reserve(ctx, stock.Partition(sku, partitions), g.order(t, sku, 1), 500*time.Millisecond)
+		_, _ = g.client.Reserve(ctx, stock.Partition(sku, partitions), g.order(t, sku, 1), 500*time.Millisecond, false)
 		return g.breaker.State() != fallback.BreakerClosed
 	})
 }
@@ -364,8 +364,8 @@ func redisComesBackEmpty(t *testing.T, f *fleet) {
 		t.Fatalf("%d of 30 sold afterwards", won)
 	}
 	testservices.Await(t, "ids are loaded", func() bool {
-		_, _, ids, err := g.client.Partition(t.Context(), stock.Partition("hot", partitions))
-		return err == nil && ids
+		is, err := g.client.Partition(t.Context(), stock.Partition("hot", partitions))
+		return err == nil && is.IDsLoaded
 	})
 }
 
@@ -391,7 +391,7 @@ func redisIsPaused(t *testing.T, f *fleet) {
 		// An order whose call was cut may be open still: the sweeper ends it after its time.
 		g.agree(t, "hot", left)
 		p := stock.Partition("hot", partitions)
-		reply, err := g.client.Reserve(t.Context(), p, won[0], 5*time.Second)
+		reply, err := g.client.Reserve(t.Context(), p, won[0], 5*time.Second, false)
 		if err != nil || reply.Code != stock.CacheDuplicate || reply.KnownOpen {
 			t.Fatalf("partition %d does not know an id won in the outage: %+v, %v", p, reply, err)
 		}
@@ -477,7 +477,7 @@ func leftOpen(t *testing.T, f *fleet) {
 	g.load(t, "hot")
 	settled, never := g.order(t, "hot", 1), g.order(t, "hot", 2)
 	for _, r := range []*stock.Reservation{settled, never} {
-		if reply, err := g.client.Reserve(t.Context(), stock.Partition("hot", partitions), r, time.Millisecond); err != nil || reply.Code != stock.CacheWon {
+		if reply, err := g.client.Reserve(t.Context(), stock.Partition("hot", partitions), r, time.Millisecond, false); err != nil || reply.Code != stock.CacheWon {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 	}

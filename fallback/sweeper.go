@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,12 +37,14 @@ type SweeperConfig struct {
 	Batch int
 	// Usable reports whether calls to the Redis node of partition p may be made. Needed; must not block.
 	Usable func(p int) bool
+	// Claims reports whether ids are claimed: the claims of what is swept end too. Must not block. nil: they are not.
+	Claims func() bool
 	// Log may be nil.
 	Log *zap.Logger
 }
 
-// Sweeper ends the open entries that their owners have left behind: it lets the database decide by the row of this try, and tells
-// Redis. One replica at a time does it, only to save work: a sweep that is done twice does no harm.
+// Sweeper ends the open entries that their owners have left behind, those that were sold ahead too: it lets the database decide by the
+// row of this try, and tells Redis. One replica at a time does it, only to save work: a sweep that is done twice does no harm.
 type Sweeper struct {
 	cfg    SweeperConfig
 	leases LeaseStore
@@ -71,6 +72,9 @@ func NewSweeper(leases LeaseStore, cache DueCache, worker loop.Worker, cfg Sweep
 	}
 	if cfg.Batch <= 0 {
 		cfg.Batch = 256
+	}
+	if cfg.Claims == nil {
+		cfg.Claims = func() bool { return false }
 	}
 	s := &Sweeper{cfg: cfg, leases: leases, cache: cache, worker: worker}
 	s.loop = loop.New("sweeper", cfg.Every, cfg.Log, s.pass)
@@ -128,79 +132,10 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 	if err != nil || len(entries) == 0 {
 		return err
 	}
-	ops := make([]*stock.Op, len(entries))
-	for i := range entries {
-		ops[i] = &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &entries[i].Reservation, Reason: "swept",
-			Actor: sweeperLease}
-	}
-	swept := make(map[int]*told)
-	var failed error
-	for i, err := range loop.DoAll(ctx, s.worker, ops) {
-		if err != nil {
-			s.stats.failed.Add(1)
-			failed = err
-			continue
-		}
-		s.note(swept, p, &entries[i].Reservation, &ops[i].Result)
-	}
-	return errors.Join(s.tell(ctx, swept), failed)
-}
-
-// told is what a partition is to be told.
-type told struct {
-	closings []stock.Closing
-	facts    []stock.Fact
-}
-
-// note keeps what the sweep of an entry in p decided: the closing for p and every partition that has a line of it, because the entries
-// there end alike, and the facts for their own.
-func (s *Sweeper) note(swept map[int]*told, p int, r *stock.Reservation, result *stock.Result) {
-	at := func(p int) *told {
-		if swept[p] == nil {
-			swept[p] = &told{}
-		}
-		return swept[p]
-	}
-	c := s.closing(r, result.Row)
-	ps := []int{p}
-	for _, l := range r.Lines {
-		if of := stock.Partition(l.SKU, s.cfg.Partitions); !slices.Contains(ps, of) {
-			ps = append(ps, of)
-		}
-	}
-	for _, p := range ps {
-		at(p).closings = append(at(p).closings, c)
-	}
-	for _, f := range result.Facts {
-		t := at(stock.Partition(f.SKU, s.cfg.Partitions))
-		t.facts = append(t.facts, f)
-	}
-}
-
-// tell tells every partition. One partition's trouble does not keep the others from hearing: its entries are swept again.
-func (s *Sweeper) tell(ctx context.Context, swept map[int]*told) error {
-	var failed error
-	for p, t := range swept {
-		stale, err := s.cache.CloseNow(ctx, p, t.closings, t.facts)
-		if err == nil && stale {
-			err = errStale
-		}
-		if err != nil {
-			failed = fmt.Errorf("tell partition %d: %w", p, err)
-		}
-	}
-	return failed
-}
-
-// closing is how an entry ends, by the row that the sweep left: won if this try's row is held or confirmed, or keeps an answer; else
-// lost, also if the row is of another try.
-func (s *Sweeper) closing(r *stock.Reservation, row *stock.Row) stock.Closing {
-	c := stock.Closing{ID: r.ID, Try: r.Try}
-	if row != nil && row.Try == r.Try && (row.State.Deducted() || row.Answer != nil) {
-		c.Won, c.Fingerprint = true, row.Fingerprint
-		s.stats.won.Add(1)
-		return c
-	}
-	s.stats.lost.Add(1)
-	return c
+	e := newEndings(s.cfg.Partitions, s.cfg.Claims)
+	failed, err := e.decide(ctx, s.worker, p, entries, sweeperLease)
+	s.stats.won.Add(uint64(e.won))
+	s.stats.lost.Add(uint64(e.lost))
+	s.stats.failed.Add(uint64(failed))
+	return errors.Join(e.tell(ctx, s.cache), err)
 }

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,4 +128,73 @@ func TestALockedSKUDoesNotKeepTheSweeper(t *testing.T) {
 			return true
 		})
 	})
+}
+
+// "ahead, none → settle it as held, outcome unknown", under the epoch of the partition; its claim ends with it.
+func TestSweepSettlesWhatWasSoldAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one")
+		db.sellAhead("sku-1", 70, 30)
+		p := stock.Partition("sku-1", testPartitions)
+		e := aheadEntry(redis, 1, 2)
+		for p := range testPartitions {
+			redis.parts[p] = fakePart{epoch: 1, pinned: "one", open: true}
+		}
+		redis.open[p][0].Epoch = 1
+		s := startSweeper(t, db, redis)
+		eventually(t, 2*time.Second, "swept", func() bool { return redis.openIn(p) == 0 && redis.claimKept(e.ID) })
+		if f := db.stock("sku-1"); f.Granted != 28 || f.Available != 70 || s.Stats().Won != 1 {
+			t.Fatalf("%+v, %+v", f, s.Stats())
+		}
+		op := db.ops[len(db.ops)-1]
+		if op.Kind != stock.OpSweep || !op.Ahead || op.Epoch != 1 || op.Class != stock.ClassForwarded || op.Reason == "" {
+			t.Fatalf("%+v", op)
+		}
+	})
+}
+
+// "No ahead entry is closed before its try has a committed row."
+func TestSweepClosesNoAheadEntryWithoutARowOfItsTry(t *testing.T) {
+	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+	f := func(name string, row *stock.Row) {
+		t.Helper()
+		t.Run(name, func(t *testing.T) {
+			all := newEndings(testPartitions, func() bool { return true })
+			if err := all.note(0, &e, &stock.Result{Row: row}); err == nil || len(all.of) > 0 {
+				t.Fatalf("%v, told %+v", err, all.of)
+			}
+		})
+	}
+	f("no row", nil)
+	f("a row of another try", &stock.Row{Reservation: stock.Reservation{ID: e.ID, Try: 6}, State: stock.StateHeld})
+}
+
+// What was forwarded and found nothing left is an order all the same: its id is known, so that it makes no other.
+func TestASurplusEntryIsWon(t *testing.T) {
+	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Fingerprint: 3, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+	all := newEndings(testPartitions, func() bool { return false })
+	if err := all.note(0, &e, &stock.Result{Row: &stock.Row{Reservation: e.Reservation, State: stock.StateSurplus}}); err != nil {
+		t.Fatal(err)
+	}
+	want := stock.Closing{ID: e.ID, Try: 5, Fingerprint: 3, Won: true}
+	if got := all.of[0].closings[0]; got != want || all.won != 1 {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// The claim of an order that waited for its commit ends with its entry too, where ids are claimed.
+func TestSweepEndsClaims(t *testing.T) {
+	f := func(claims bool) (ended bool) {
+		all := newEndings(testPartitions, func() bool { return claims })
+		e := stock.OpenEntry{Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+		if err := all.note(0, &e, &stock.Result{Row: &stock.Row{Reservation: e.Reservation, State: stock.StateVoid}}); err != nil {
+			t.Fatal(err)
+		}
+		want := stock.Closing{ID: e.ID, Try: 5, Claim: true}
+		of := all.of[stock.ClaimPartition(e.ID, testPartitions)]
+		return of != nil && slices.Contains(of.closings, want)
+	}
+	if !f(true) || f(false) {
+		t.Fatal("claims end wrongly")
+	}
 }

@@ -6,112 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
-
-// EpochStore is what the way back needs of the database; ledger.Store is one.
-type EpochStore interface {
-	Partitions(ctx context.Context) ([]stock.PartitionState, error)
-	RaiseEpochs(ctx context.Context, holder string, leases []stock.Lease, runID string, atLeast map[int]int64) ([]stock.PartitionState, error)
-	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)
-	ReleaseLeases(ctx context.Context, holder string, leases []stock.Lease) error
-	Facts(ctx context.Context, skus []string) ([]stock.Fact, error)
-	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
-	Recent(ctx context.Context, since time.Time, after stock.Cursor, limit int) ([]stock.RecentRow, stock.Cursor, error)
-}
-
-// Cache is what the way back needs of Redis; luascripts.Client is one.
-type Cache interface {
-	// NodeOf names the node that a partition is on, as far as known; it does not block.
-	NodeOf(p int) string
-	// LookAgain hints that some may be elsewhere by now; it does not block.
-	LookAgain()
-	RunIDOf(ctx context.Context, node string) (string, error)
-	Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error)
-	OpenPartition(ctx context.Context, p int, epoch int64, runID string) error
-	Load(ctx context.Context, p int, facts []stock.Fact) (stale bool, err error)
-	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
-	SetIDsLoaded(ctx context.Context, p int, epoch int64) error
-	Registers(ctx context.Context, skus []string) ([]stock.Registers, error)
-}
-
-// WayBackConfig sets a WayBack. Zero values mean the defaults, where one is named.
-type WayBackConfig struct {
-	// Holder is the gateway id, under which leases are held.
-	Holder string
-	// Partitions is P.
-	Partitions int
-	// Every is the pause between looks at the database and at Redis; hints make them come at once. Defaults to 1 s.
-	Every time.Duration
-	// AnswersKeep is how far back ids are loaded (answers.keep).
-	AnswersKeep time.Duration
-	// ReplicaTimeout is when a silent replica is gone (D): by then every live one has learned an epoch. Defaults to 10 s.
-	ReplicaTimeout time.Duration
-	// LeaseTTL is how long a lease outlives a holder that is gone. Defaults to 10 s.
-	LeaseTTL time.Duration
-	// LoadMax is how many SKUs are loaded at once when Redis comes back; the others are loaded when they are asked for. Defaults to
-	// 10,000.
-	LoadMax int
-	// LoadWindow is how lately a SKU must have changed to be among them. Defaults to 1 h.
-	LoadWindow time.Duration
-	// Lookback is how long before the breaker opened its outage may have begun: at least breaker.window. Defaults to 15 s.
-	Lookback time.Duration
-	// Overlap covers transactions that were under way when rows or facts were read by their time. Defaults to 10 s.
-	Overlap time.Duration
-	// Usable reports whether calls to the Redis node of partition p may be made: its breaker is closed. Needed; must not block.
-	Usable func(p int) bool
-	// Now is the database's clock, as far as known; zero: not yet, before the first heartbeat. Needed; must
-	// not block.
-	Now func() time.Time
-	// Check, if set, is asked before partitions are opened on a Redis node whose contents are new, and once a day: does it belong to
-	// this deployment? It renews the mark that says so.
-	Check func(ctx context.Context, node string) error
-	// Dropped, if set, counts the closes of partition p that were given up: Redis has not heard of them. Must not block.
-	Dropped func(p int) int64
-	// AloneSince, if set, reports whether a heartbeat sent after that moment of our own clock found no other live replica: then nobody
-	// works under an older epoch, and ids need no second reading after ReplicaTimeout. Must not block.
-	AloneSince func(time.Time) bool
-	// Served, if set, names the SKUs that this replica sold lately: they are loaded first, and the patrol compares their vers.
-	Served func() []string
-	// Log may be nil.
-	Log *zap.Logger
-}
-
-// Pages of the way back. They bound memory and the length of one statement or call.
-const (
-	pageSKUs  = 256
-	pageRows  = 1000
-	pageFacts = 5000
-	// patrolled is how many partitions are looked at in each pass although nothing hints at them.
-	patrolled = 2
-)
-
-func (c WayBackConfig) withDefaults() WayBackConfig {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d <= 0 {
-			*d = v
-		}
-	}
-	def(&c.Every, time.Second)
-	def(&c.ReplicaTimeout, 10*time.Second)
-	def(&c.LeaseTTL, 10*time.Second)
-	def(&c.LoadWindow, time.Hour)
-	def(&c.Lookback, 15*time.Second)
-	def(&c.Overlap, 10*time.Second)
-	if c.AloneSince == nil {
-		c.AloneSince = func(time.Time) bool { return false }
-	}
-	if c.LoadMax <= 0 {
-		c.LoadMax = 10_000
-	}
-	if c.Log == nil {
-		c.Log = zap.NewNop()
-	}
-	return c
-}
 
 // WayBack knows each partition's epoch, opens and loads Redis anew when its contents cannot be trusted, and tells Redis what was
 // done without it. It implements the epochs of luascripts.Client. See the package's documentation.
@@ -127,7 +24,11 @@ type WayBack struct {
 	// was read before. They do go back with the database (a restored one): then Redis is ahead, and that must show.
 	learning sync.Mutex
 	// suspect partitions are looked at in the next pass. unloaded ones have ids that are not in Redis yet.
-	suspect, unloaded []atomic.Bool
+	// unclaimed ones have their ids loaded, but not the claims.
+	suspect, unloaded, unclaimed []atomic.Bool
+	// busy partitions have a job of this process at them that needs their leases. selling ones had a SKU that sells ahead when last looked.
+	busy, selling []atomic.Bool
+	drains        drains
 	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes of
 	// each partition had been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
@@ -135,28 +36,32 @@ type WayBack struct {
 	dropped  []int64
 	lastPass time.Time
 	checked  time.Time
+	eventual time.Time // when the rules last let a SKU sell ahead
 	// outage is, per partition, when this replica last may have begun to work without Redis, by our own clock; nil: Redis has heard
 	// everything. on is the node that the partition was on in the last pass.
 	outage []atomic.Pointer[time.Time]
 	on     []atomic.Pointer[string]
 
-	learn, back, ids *loop.Loop
+	learn, back, ids, say, drain *loop.Loop
 }
 
 // NewWayBack makes a WayBack that knows no epoch yet; Run does the work.
 func NewWayBack(store EpochStore, cache Cache, worker loop.Worker, cfg WayBackConfig) *WayBack {
 	cfg = cfg.withDefaults()
-	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64),
-		suspect: make([]atomic.Bool, cfg.Partitions), unloaded: make([]atomic.Bool, cfg.Partitions),
+	flags := func() []atomic.Bool { return make([]atomic.Bool, cfg.Partitions) }
+	w := &WayBack{cfg: cfg, store: store, cache: cache, worker: worker, setBack: make(map[int]int64), drains: newDrains(cfg.Partitions),
+		suspect: flags(), unloaded: flags(), unclaimed: flags(), busy: flags(), selling: flags(),
 		outage: make([]atomic.Pointer[time.Time], cfg.Partitions), on: make([]atomic.Pointer[string], cfg.Partitions), dropped: make([]int64, cfg.Partitions)}
 	none := noStates(cfg.Partitions)
 	w.states.Store(&none)
 	w.suspectAll()
-	w.lastPass = time.Now()
+	w.lastPass, w.eventual = time.Now(), time.Now()
 	w.Missed(w.lastPass)
 	w.learn = loop.New("epochs", cfg.Every, cfg.Log, w.learnPass)
 	w.back = loop.New("way_back", cfg.Every, cfg.Log, w.pass)
 	w.ids = loop.New("ids", cfg.Every, cfg.Log, w.loadIDs)
+	w.say = loop.New("drained", cfg.Every, cfg.Log, w.sayPass)
+	w.drain = loop.New("drain", cfg.Every, cfg.Log, w.drainPass)
 	for _, l := range w.Loops() {
 		l.Pause(cfg.Every / 5) // hints come by the thousand
 	}
@@ -173,7 +78,7 @@ func (w *WayBack) Run(ctx context.Context) {
 }
 
 // Loops are the jobs, for metrics.
-func (w *WayBack) Loops() []*loop.Loop { return []*loop.Loop{w.learn, w.back, w.ids} }
+func (w *WayBack) Loops() []*loop.Loop { return []*loop.Loop{w.learn, w.back, w.ids, w.say, w.drain} }
 
 // Epoch is what this replica last learned of partition p. It does not block. Epoch 0: nothing yet.
 func (w *WayBack) Epoch(p int) (epoch int64, runID string) {
@@ -188,8 +93,12 @@ func (w *WayBack) Stale(p int) {
 	w.back.Poke()
 }
 
-// Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for.
-func (w *WayBack) Heard() { w.learn.Poke() }
+// Heard hints that a heartbeat was written: what epochs are read from now on, this replica answers for. It may also have told that most
+// replicas do not reach Redis.
+func (w *WayBack) Heard() {
+	w.learn.Poke()
+	w.drain.Poke()
+}
 
 // BreakerChanged takes the word of a node's breaker. When it opens, an outage of the node's partitions has begun; when it closes, the
 // way back begins at once.
@@ -242,6 +151,21 @@ func (w *WayBack) RedisOK() bool {
 	return true
 }
 
+// Out is which partitions' nodes this replica does not reach, nil if it reaches all: what the heartbeat says besides. It does not block.
+func (w *WayBack) Out() []bool {
+	var out []bool
+	for p := range w.cfg.Partitions {
+		if w.cfg.Usable(p) {
+			continue
+		}
+		if out == nil {
+			out = make([]bool, w.cfg.Partitions)
+		}
+		out[p] = true
+	}
+	return out
+}
+
 func (w *WayBack) suspectAll() {
 	for p := range w.suspect {
 		w.suspect[p].Store(true)
@@ -287,6 +211,13 @@ func (w *WayBack) publish(now, states []stock.PartitionState) []stock.PartitionS
 			now[s.P] = s
 		}
 	}
-	w.states.Store(&now)
+	was := w.states.Swap(&now)
+	for p, s := range now {
+		if s.State != (*was)[p].State || s.DrainEpoch != (*was)[p].DrainEpoch {
+			w.say.Poke()
+			w.drain.Poke()
+			break
+		}
+	}
 	return now
 }

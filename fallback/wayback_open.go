@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,9 @@ func (w *WayBack) pass(ctx context.Context) error {
 	usable := usableOf(w.cfg.Partitions, w.cfg.Usable)
 	if len(usable) < w.cfg.Partitions {
 		w.cache.LookAgain()
+	}
+	if w.cfg.AnyEventual() {
+		w.eventual = time.Now()
 	}
 	if w.cfg.Now().IsZero() || len(usable) == 0 { // the epochs loop learns meanwhile
 		return nil
@@ -141,67 +145,28 @@ func (w *WayBack) inspect(ctx context.Context, states []stock.PartitionState, ps
 		if !look.lost && !look.idsLoaded {
 			w.ids.Poke()
 		}
+		if err := w.openIfMissing(ctx, s, look); err != nil {
+			w.hint(append(lost, p))
+			return nil, err
+		}
 	}
 	return lost, nil
-}
-
-// compareVers finds a database that has lost commits (failed over, restored) under an epoch that stands: Redis has heard a higher ver than
-// the database has, and would take no fact before the database has come past it. Redis is asked first, so the database is never the older
-// one otherwise. Only what this replica serves is compared: what is sold out is asked for, too.
-func (w *WayBack) compareVers(ctx context.Context, s stock.PartitionState) error {
-	skus := w.servedOf(s.P)
-	if len(skus) == 0 {
-		return nil
-	}
-	registers, err := w.cache.Registers(ctx, skus)
-	if err != nil {
-		return err
-	}
-	facts, err := w.store.Facts(ctx, skus)
-	if err != nil {
-		return err
-	}
-	heard := make(map[string]stock.Registers, len(registers))
-	for _, r := range registers {
-		heard[r.SKU] = r
-	}
-	for _, f := range facts {
-		if r := heard[f.SKU]; r.Loaded && r.Epoch == f.Epoch && r.Ver > f.Ver {
-			w.cfg.Log.Error("redis has heard more than the database has, which may have lost commits: reconcile before you trust the stock",
-				zap.Int("partition", s.P), zap.String("sku", f.SKU), zap.Int64("ver_redis", r.Ver), zap.Int64("ver_database", f.Ver))
-			w.setBack[s.P] = s.Epoch
-			return nil
-		}
-	}
-	return nil
-}
-
-// servedOf is a page of the SKUs of a partition that this replica served.
-func (w *WayBack) servedOf(p int) (skus []string) {
-	if w.cfg.Served == nil {
-		return nil
-	}
-	for _, sku := range w.cfg.Served() {
-		if stock.Partition(sku, w.cfg.Partitions) == p && len(skus) < pageSKUs {
-			skus = append(skus, sku)
-		}
-	}
-	return skus
 }
 
 // look is what Redis says about one partition.
 type look struct {
 	epoch           int64 // in Redis
 	lost, idsLoaded bool
+	open            bool // it may sell ahead
 }
 
 func (w *WayBack) look(ctx context.Context, s stock.PartitionState, runID string) (look, error) {
-	epoch, _, idsLoaded, err := w.cache.Partition(ctx, s.P)
+	is, err := w.cache.Partition(ctx, s.P)
 	if err != nil {
 		return look{}, err
 	}
-	lost := s.Epoch == 0 || s.RunID != runID || s.Epoch != epoch || s.Epoch == w.setBack[s.P]
-	return look{epoch: epoch, idsLoaded: idsLoaded, lost: lost}, nil
+	lost := s.Epoch == 0 || s.RunID != runID || s.Epoch != is.Epoch || s.Epoch == w.setBack[s.P] || is.Open && w.outdated(s)
+	return look{epoch: is.Epoch, idsLoaded: is.IDsLoaded, lost: lost, open: is.Open}, nil
 }
 
 // reopen begins new epochs for the lost partitions whose leases this replica gets, and loads what sells. Another replica that is
@@ -213,77 +178,53 @@ func (w *WayBack) reopen(ctx context.Context, lost []int, node, runID string) er
 			return fmt.Errorf("redis is not taken: %w", err)
 		}
 	}
-	names := make([]string, len(lost))
-	of := make(map[string]int, len(lost))
-	for i, p := range lost {
-		names[i] = stock.PartitionLease(p)
-		of[names[i]] = p
-	}
-	leases, err := w.store.AcquireLeases(ctx, w.cfg.Holder, names, w.cfg.LeaseTTL)
-	if err != nil {
-		return err
-	}
-	defer w.release(ctx, leases)
-	ours, atLeast, err := w.stillLost(ctx, leases, of, runID)
-	if err != nil || len(ours) == 0 {
-		return err
-	}
-	states, err := w.raise(ctx, ours, runID, atLeast)
-	if err != nil {
-		return fmt.Errorf("raise epochs: %w", err)
-	}
-	return w.openAll(ctx, states, runID, ours)
+	return w.underLeases(ctx, lost, func(ctx context.Context, h *leased) error {
+		atLeast, err := w.stillLost(ctx, h, runID)
+		if err != nil || len(atLeast) == 0 {
+			return err
+		}
+		ours := h.leases(slices.Sorted(maps.Keys(atLeast)))
+		states, err := w.raise(ctx, ours, runID, atLeast)
+		if err != nil {
+			return fmt.Errorf("raise epochs: %w", err)
+		}
+		return w.openAll(ctx, states, runID, ours)
+	})
 }
 
 // raise begins the epochs in the database. From then on this replica's reserves are stale until Redis has them too.
 func (w *WayBack) raise(ctx context.Context, leases []stock.Lease, runID string, atLeast map[int]int64) ([]stock.PartitionState, error) {
-	w.learning.Lock()
-	defer w.learning.Unlock()
-	states, err := w.store.RaiseEpochs(ctx, w.cfg.Holder, leases, runID, atLeast)
-	if err == nil {
-		w.publish(slices.Clone(*w.states.Load()), states)
-	}
-	return states, err
+	return w.change(func() ([]stock.PartitionState, error) {
+		return w.store.RaiseEpochs(ctx, w.cfg.Holder, leases, runID, atLeast)
+	})
 }
 
-// stillLost looks again, under the leases: another replica may have mended a partition before.
-func (w *WayBack) stillLost(ctx context.Context, leases []stock.Lease, of map[string]int, runID string) ([]stock.Lease, map[int]int64, error) {
-	states, err := w.Learn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+// stillLost looks again, under the leases: another replica may have mended a partition before. It gives the epochs that Redis has of
+// those that are lost still.
+func (w *WayBack) stillLost(ctx context.Context, h *leased, runID string) (map[int]int64, error) {
 	atLeast := make(map[int]int64)
-	var ours []stock.Lease
-	for _, l := range leases {
-		p := of[l.Name]
-		look, err := w.look(ctx, states[p], runID)
+	for p := range h.of {
+		s := h.states[p]
+		look, err := w.look(ctx, s, runID)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if !look.lost {
 			continue
 		}
-		if look.epoch > states[p].Epoch {
-			w.cfg.Log.Error("redis is ahead of the database, which may have lost commits: reconcile before you trust the stock",
-				zap.Int("partition", p), zap.Int64("epoch_redis", look.epoch), zap.Int64("epoch_database", states[p].Epoch))
+		if look.epoch > s.Epoch || s.Epoch > 0 && s.Epoch == w.setBack[p] {
+			if err := w.databaseWentBack(ctx, h, s, look.epoch); err != nil {
+				return nil, err
+			}
 		}
 		atLeast[p] = look.epoch
-		ours = append(ours, l)
 	}
-	return ours, atLeast, nil
+	return atLeast, nil
 }
 
 func (w *WayBack) hint(lost []int) {
 	for _, p := range lost {
 		w.suspect[p].Store(true)
-	}
-}
-
-func (w *WayBack) release(ctx context.Context, leases []stock.Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-	defer cancel()
-	if err := w.store.ReleaseLeases(ctx, w.cfg.Holder, leases); err != nil {
-		w.cfg.Log.Info("leases were not released, they expire", zap.Error(err))
 	}
 }
 
@@ -298,6 +239,9 @@ func (w *WayBack) openAll(ctx context.Context, states []stock.PartitionState, ru
 		}
 		opened[s.P] = true
 		w.unloaded[s.P].Store(true)
+		if err := w.openIfMissing(ctx, s, look{}); err != nil {
+			failed = errors.Join(failed, err)
+		}
 	}
 	w.cfg.Log.Info("redis partitions opened under new epochs", zap.Int("opened", len(opened)), zap.Int("failed", len(states)-len(opened)),
 		zap.String("run_id", runID))
@@ -319,9 +263,11 @@ func (w *WayBack) loadLately(ctx context.Context, opened map[int]bool, leases []
 		}
 	}
 	err = w.eachChanged(ctx, w.cfg.Now().Add(-w.cfg.LoadWindow), func(facts []stock.Fact) error {
-		skus := make([]string, len(facts))
-		for i, f := range facts {
-			skus[i] = f.SKU
+		skus := make([]string, 0, len(facts))
+		for _, f := range facts {
+			if !f.Ahead || w.isOpen(f.SKU) { // Redis takes none that sell ahead before their partition is open
+				skus = append(skus, f.SKU)
+			}
 		}
 		return l.add(ctx, skus)
 	})
@@ -383,28 +329,4 @@ func (l *lately) flush(ctx context.Context) error {
 	n, err := loadPage(ctx, loading{l.w.worker, l.w.cache, l.w.store, l.w.cfg.Partitions}, page)
 	l.loaded += n
 	return err
-}
-
-// renew keeps leases, or says that one is lost.
-func (w *WayBack) renew(ctx context.Context, leases []stock.Lease) error {
-	names := make([]string, len(leases))
-	tokens := make(map[string]int64, len(leases))
-	for i, l := range leases {
-		names[i] = l.Name
-		tokens[l.Name] = l.Token
-	}
-	kept, err := w.store.AcquireLeases(ctx, w.cfg.Holder, names, w.cfg.LeaseTTL)
-	if err != nil {
-		return err
-	}
-	same := 0
-	for _, l := range kept {
-		if tokens[l.Name] == l.Token {
-			same++
-		}
-	}
-	if same < len(leases) {
-		return fmt.Errorf("%d of %d leases went to another replica", len(leases)-same, len(leases))
-	}
-	return nil
 }

@@ -93,12 +93,18 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, to *audience, l
 	return n, nil
 }
 
+// rowClosings adds the closings of a row's id for the partitions of its SKUs, and that of its claim, if ids are claimed.
 func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]bool, r stock.RecentRow) {
 	c := stock.Closing{ID: r.ID, Try: r.Try, Won: r.Won()}
 	if c.Won {
 		c.Fingerprint = r.Fingerprint
 	}
 	var done []int
+	if p := stock.ClaimPartition(r.ID, w.cfg.Partitions); only[p] && w.claims() {
+		claim := c
+		claim.Claim = true
+		closings[p] = append(closings[p], claim)
+	}
 	for _, sku := range r.SKUs {
 		p := stock.Partition(sku, w.cfg.Partitions)
 		if slices.Contains(done, p) || !only[p] {
@@ -192,6 +198,7 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 	for p := range targets {
 		to.ps[p] = true
 	}
+	claimed := w.claims()
 	began := w.cfg.Now()
 	local := time.Now()
 	rows, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.AnswersKeep), to)
@@ -204,6 +211,9 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 	if _, err := w.tellIDs(ctx, leases, began.Add(-w.cfg.Overlap), to); err != nil {
 		return err
 	}
+	if !claimed {
+		w.dropOpen(ctx, to)
+	}
 	err = w.setIDsLoaded(ctx, targets, to.ps, rows)
 	if errors.Is(to.failed, errStale) {
 		return err // it waits for its own epoch
@@ -211,25 +221,54 @@ func (w *WayBack) loadIDs(ctx context.Context) error {
 	return cmp.Or(err, to.failed)
 }
 
+// errUnclaimed: rules that this replica did not know yet let ids be claimed in a partition that was told no claims.
+var errUnclaimed = errors.New("ids are claimed there by now, and are loaded again")
+
+// dropOpen drops the partitions that were told no claims, but have been opened for them meanwhile.
+func (w *WayBack) dropOpen(ctx context.Context, to *audience) {
+	for p := range to.ps {
+		is, err := w.cache.Partition(ctx, p)
+		if err == nil && is.Open {
+			err = errUnclaimed
+		}
+		if err != nil {
+			to.drop(p, err)
+		}
+	}
+}
+
 // setIDsLoaded says so of the targets that were told all rows; another epoch may have begun in any of them meanwhile.
 func (w *WayBack) setIDsLoaded(ctx context.Context, targets map[int]int64, told map[int]bool, rows int) error {
 	var failed error
 	for p := range told {
-		if err := w.cache.SetIDsLoaded(ctx, p, targets[p]); err != nil {
+		if err := w.idsLoaded(ctx, p, targets[p]); err != nil {
 			failed = err
 			continue
 		}
 		w.unloaded[p].Store(false)
+		w.unclaimed[p].Store(false)
 	}
 	w.cfg.Log.Info("ids loaded into redis", zap.Int("rows", rows), zap.Int("partitions", len(told)), zap.Error(failed))
 	return failed
 }
 
-// idTargets are the partitions that lack ids and can be told, with their epochs.
+// idsLoaded says so of p, and lets it sell ahead if only claims were missing.
+func (w *WayBack) idsLoaded(ctx context.Context, p int, epoch int64) error {
+	if err := w.cache.SetIDsLoaded(ctx, p, epoch); err != nil {
+		return err
+	}
+	s := (*w.states.Load())[p]
+	if !w.unclaimed[p].Load() || s.Epoch != epoch || s.State != stock.PartitionOpen || !w.sellsAhead(p) {
+		return nil
+	}
+	return w.cache.OpenAhead(ctx, p, epoch)
+}
+
+// idTargets are the partitions that lack ids or claims and can be told, with their epochs.
 func (w *WayBack) idTargets() map[int]int64 {
 	targets := make(map[int]int64)
 	for p := range w.unloaded {
-		if epoch, _ := w.Epoch(p); epoch > 0 && w.unloaded[p].Load() && w.cfg.Usable(p) {
+		if epoch, _ := w.Epoch(p); epoch > 0 && (w.unloaded[p].Load() || w.unclaimed[p].Load()) && w.cfg.Usable(p) {
 			targets[p] = epoch
 		}
 	}

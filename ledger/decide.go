@@ -14,7 +14,7 @@ func (h *held) decide(op *stock.Op) stock.Result {
 	h.detach(opID(op))
 	switch op.Kind {
 	case stock.OpSettle:
-		return h.settle(op.Reservation)
+		return h.settle(op)
 	case stock.OpBook:
 		return h.book(op)
 	case stock.OpRelease:
@@ -30,7 +30,7 @@ func (h *held) decide(op *stock.Op) stock.Result {
 	case stock.OpAdopt:
 		return h.adopt(op)
 	case stock.OpSweep:
-		return h.sweep(op.Reservation)
+		return h.sweep(op)
 	case stock.OpSet:
 		return h.set(op)
 	case stock.OpAdjust:
@@ -41,6 +41,12 @@ func (h *held) decide(op *stock.Op) stock.Result {
 		return h.pause(op, false)
 	case stock.OpLoad:
 		return h.load(op)
+	case stock.OpGrant:
+		return h.grant(op)
+	case stock.OpGrantBack:
+		return h.grantBack(op)
+	case stock.OpMakeGood:
+		return h.makeGood(op)
 	default: // stock.OpSync; others were refused before the transaction began
 		return h.sync(op)
 	}
@@ -67,11 +73,24 @@ func (h *held) detach(id stock.ID) {
 	h.rows[id] = &next
 }
 
-// settle takes the lines for the reservation's try. Duplicates are looked for before stock.
-func (h *held) settle(r *stock.Reservation) stock.Result {
+// settle takes the lines for the reservation's try.
+func (h *held) settle(op *stock.Op) stock.Result {
+	if op.Ahead {
+		return h.settleAhead(op)
+	}
+	res := h.settleThrough(op)
+	if op.MaybeAhead {
+		res = h.endTry(op.Reservation, reasonRefused, res)
+	}
+	return res
+}
+
+// settleThrough settles what waits for the commit before it is forwarded. Duplicates are looked for before stock.
+func (h *held) settleThrough(op *stock.Op) stock.Result {
+	r := op.Reservation
 	row := h.rows[r.ID]
 	if row == nil {
-		return h.take(&rowState{}, r)
+		return h.take(&rowState{}, op)
 	}
 	switch {
 	case otherWish(row, r):
@@ -84,8 +103,10 @@ func (h *held) settle(r *stock.Reservation) stock.Result {
 		return verdict(stock.VerdictVoided, row)
 	case !row.Reopens():
 		return verdict(stock.VerdictDuplicate, row)
+	case op.MaybeAhead && h.had(r): // it was refused, and ended, before
+		return verdict(stock.VerdictVoided, row)
 	}
-	return h.take(row, r)
+	return h.take(row, op)
 }
 
 // otherWish: the same id with other lines. A row that was released before it was known has no lines to differ from.
@@ -94,8 +115,9 @@ func otherWish(row *rowState, r *stock.Reservation) bool {
 }
 
 // take deducts all lines or none, and makes row, new or ended under another try, the reservation's.
-func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
-	if v, sku := h.refusal(r); v != stock.VerdictNone {
+func (h *held) take(row *rowState, op *stock.Op) stock.Result {
+	r := op.Reservation
+	if v, sku := h.refusal(op); v != stock.VerdictNone {
 		res := verdict(v, h.rows[r.ID])
 		res.SKU = sku
 		return res
@@ -103,12 +125,7 @@ func (h *held) take(row *rowState, r *stock.Reservation) stock.Result {
 	h.begin(row, r, stock.StateHeld)
 	row.ExpiresAt = h.moment(r.Hold)
 	row.ForwardBy = h.moment(h.forwardWithin)
-	for _, l := range r.Lines {
-		h.shift(h.skus[l.SKU], row.entry(stock.KindSettle, -l.Qty))
-		h.skus[l.SKU].held += l.Qty
-	}
-	h.count(row)
-	h.countOpen(row)
+	h.deduct(row, op)
 	return heldBy(row)
 }
 
@@ -122,11 +139,11 @@ func heldBy(row *rowState) stock.Result {
 // moment is the time in so much, as the database keeps it: expiry compares.
 func (h *held) moment(in time.Duration) time.Time { return h.now.Add(in).Truncate(time.Microsecond) }
 
-// refusal is the first verdict, in order of precedence, that forbids to take r, and the SKU of the line that gave it, if one did;
+// refusal is the first verdict, in order of precedence, that forbids to settle op, and the SKU of the line that gave it, if one did;
 // VerdictNone if nothing does.
-func (h *held) refusal(r *stock.Reservation) (v stock.Verdict, sku string) {
-	v, sku = h.short(r, nil)
-	if open := h.tooManyOpen(r); foremost(v, open) != v {
+func (h *held) refusal(op *stock.Op) (v stock.Verdict, sku string) {
+	v, sku = h.short(op, op.Reservation, nil)
+	if open := h.tooManyOpen(op.Reservation); foremost(v, open) != v {
 		return open, ""
 	}
 	return v, sku
@@ -141,8 +158,8 @@ func foremost(a, b stock.Verdict) stock.Verdict {
 }
 
 // short is the first verdict, in order of precedence, that any line gives, and the SKU of the first line that gives it; VerdictNone if
-// all can be taken, less what except has of each line.
-func (h *held) short(r *stock.Reservation, except []int64) (first stock.Verdict, sku string) {
+// op can take all of r, less what except has of each line.
+func (h *held) short(op *stock.Op, r *stock.Reservation, except []int64) (first stock.Verdict, sku string) {
 	for i, l := range r.Lines {
 		if except != nil {
 			l.Qty -= except[i]
@@ -150,15 +167,14 @@ func (h *held) short(r *stock.Reservation, except []int64) (first stock.Verdict,
 		if l.Qty <= 0 {
 			continue
 		}
-		if v := foremost(first, h.lineVerdict(r, i, l)); v != first {
+		if v := foremost(first, h.lineVerdict(op, r, i, l)); v != first {
 			first, sku = v, l.SKU
 		}
 	}
 	return first, sku
 }
 
-// lineVerdict: a number that cannot be sold from is never taken for sold out.
-func (h *held) lineVerdict(r *stock.Reservation, i int, l stock.Line) stock.Verdict {
+func (h *held) lineVerdict(op *stock.Op, r *stock.Reservation, i int, l stock.Line) stock.Verdict {
 	k := h.skus[l.SKU]
 	switch {
 	case k == nil || !k.present:
@@ -167,12 +183,34 @@ func (h *held) lineVerdict(r *stock.Reservation, i int, l stock.Line) stock.Verd
 		return stock.VerdictPaused
 	case h.overLimit(r, i, l.Qty):
 		return stock.VerdictPurchaseLimit
+	}
+	return h.stockVerdict(op, k, l.Qty)
+}
+
+// stockVerdict: a number that cannot be sold from is never taken for sold out.
+func (h *held) stockVerdict(op *stock.Op, k *skuState, units int64) stock.Verdict {
+	_, enough := h.draw(op, k, units)
+	switch {
+	case enough:
+		return h.drainVerdict(op, k)
 	case k.corrupt():
 		return stock.VerdictCorrupt
-	case l.Qty > k.available+k.granted:
+	case units > k.available+k.granted:
 		return stock.VerdictSoldOut
-	case l.Qty > k.available:
-		return stock.VerdictShort
+	}
+	return stock.VerdictShort
+}
+
+// drainVerdict: the database alone may sell what sells ahead only once nobody sells it ahead, because grants fence units, not ids and
+// users; unless the order service sees to ids, and nobody counts what users have.
+func (h *held) drainVerdict(op *stock.Op, k *skuState) stock.Verdict {
+	switch {
+	case op.Kind != stock.OpSettle || op.Seen || op.Unique || !k.ahead:
+		return stock.VerdictNone
+	case k.partition.state != stock.PartitionDrained:
+		return stock.VerdictDraining
+	case !k.partition.locked:
+		h.lacking.share(k.partition.p)
 	}
 	return stock.VerdictNone
 }

@@ -13,9 +13,18 @@ func (h *held) release(op *stock.Op) stock.Result {
 	case op.Try == 0:
 		return h.giveBack(row, op)
 	case row.Try != op.Try:
-		return verdict(stock.VerdictStale, row)
+		return h.endOther(row, op)
 	}
 	return h.neverSent(row, op)
+}
+
+// endOther: the row is another try's, and stays so. If Redis may have an entry of the op's try, it must never be settled.
+func (h *held) endOther(row *rowState, op *stock.Op) stock.Result {
+	res := verdict(stock.VerdictStale, row)
+	if op.MaybeAhead && op.Reservation != nil {
+		res = h.endTry(op.Reservation, op.Reason, res)
+	}
+	return res
 }
 
 // giveBack is the order service's release: cancelled or refunded, whole or by lines. A release that names another order is somebody's
@@ -39,6 +48,9 @@ func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
 		return verdict(v, row)
 	case stock.StateReleased:
 		return verdict(stock.VerdictDone, row)
+	case stock.StateSurplus:
+		h.refer(row, op.OrderRef)
+		return h.dismiss(row, stock.KindRelease, op.Reason, op.Actor)
 	}
 	return verdict(stock.VerdictStale, row)
 }
@@ -54,6 +66,8 @@ func (h *held) neverSent(row *rowState, op *stock.Op) stock.Result {
 			return h.stuck(row, op, v)
 		}
 		return verdict(v, row)
+	case row.State == stock.StateSurplus && row.Outcome != stock.OutcomeAccepted:
+		return h.dismiss(row, stock.KindRelease, op.Reason, op.Actor)
 	}
 	return verdict(stock.VerdictStale, row)
 }
@@ -99,6 +113,9 @@ func (h *held) expire(op *stock.Op) stock.Result {
 		return verdict(stock.VerdictStale, row)
 	case row.State == stock.StateReleased && row.Reason == reason && (!op.Asked || row.Outcome == op.Answered):
 		return verdict(stock.VerdictDone, row)
+	case row.State == stock.StateSurplus && op.Asked && row.Outcome == op.Outcome:
+		row.Outcome = op.Answered
+		return h.dismiss(row, stock.KindExpire, reason, op.Actor)
 	case row.State != stock.StateHeld, !h.expirable(row, op):
 		return verdict(stock.VerdictStale, row)
 	}
@@ -120,12 +137,17 @@ func (h *held) expirable(row *rowState, op *stock.Op) bool {
 const (
 	reasonExpired = stock.ReasonExpired
 	reasonSwept   = "swept"
+	reasonRefused = "refused"
 	reasonRetaken = "retaken"
 )
 
 // sweep decides about an open entry past its deadline. Done: the row that Result.Row shows is this try's, and tells how to close.
 // Stale: it is another try's, this one is lost.
-func (h *held) sweep(r *stock.Reservation) stock.Result {
+func (h *held) sweep(op *stock.Op) stock.Result {
+	if op.Ahead {
+		return h.sweepAhead(op)
+	}
+	r := op.Reservation
 	row := h.rows[r.ID]
 	switch {
 	case row == nil:

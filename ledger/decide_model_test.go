@@ -43,7 +43,7 @@ func TestDecideAgainstADumbModel(t *testing.T) {
 			takes: map[takeKey]*takeState{}, parts: map[partKey]map[string]int64{}, ledger: map[string][]stock.LedgerRow{}, changed: map[string]int64{},
 			model: dumb{left: map[string]int64{}, put: map[string]int64{}, taken: map[stock.ID]map[string]int64{}, adopted: map[stock.ID]bool{}}}
 		for _, sku := range []string{"a", "b", "c"} {
-			w.skus[sku] = &skuState{sku: sku, present: true, whole: true, available: 12} // as others left it
+			w.skus[sku] = &skuState{sku: sku, partition: openPartition(), present: true, whole: true, available: 12} // as others left it
 			w.model.left[sku], w.model.put[sku], w.changed[sku] = 12, 12, 12
 		}
 		for _, r := range modelTerms { // every count is locked always: which ones an op needs is the plan's to know
@@ -61,7 +61,7 @@ func TestDecideAgainstADumbModel(t *testing.T) {
 func (w *world) batch(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 	h := &held{now: w.now, forwardWithin: 2 * time.Second, skus: w.skus, rows: w.rows, ops: w.ops,
-		takes: w.takes, parts: w.parts, epochs: map[int]int64{}}
+		takes: w.takes, parts: w.parts, partitions: map[int]*partition{}}
 	vers := map[string]int64{}
 	for sku, k := range w.skus {
 		k.touched, k.moved = false, 0

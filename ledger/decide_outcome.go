@@ -44,6 +44,12 @@ func (h *held) reject(row *rowState, op *stock.Op) stock.Result {
 		}
 		h.note(row, stock.OutcomeRejected, op)
 		return verdict(v, row)
+	case stock.StateSurplus:
+		if row.Outcome == stock.OutcomeAccepted {
+			return verdict(stock.VerdictStale, row)
+		}
+		h.note(row, stock.OutcomeRejected, op)
+		return h.dismiss(row, stock.KindRelease, op.Reason, op.Actor)
 	case stock.StateReleased:
 		h.note(row, stock.OutcomeRejected, op)
 		return verdict(stock.VerdictDone, row)
@@ -53,7 +59,7 @@ func (h *held) reject(row *rowState, op *stock.Op) stock.Result {
 
 // bookUnknown: nobody knows. The reason says why; the units stay held. What is known already stays known.
 func (h *held) bookUnknown(row *rowState, op *stock.Op) stock.Result {
-	if row.State != stock.StateHeld || row.Outcome != stock.OutcomeUnknown {
+	if row.State != stock.StateHeld && row.State != stock.StateSurplus || row.Outcome != stock.OutcomeUnknown {
 		return verdict(stock.VerdictStale, row)
 	}
 	if row.Reason != op.Reason {
@@ -116,6 +122,11 @@ func (h *held) confirm(op *stock.Op) stock.Result {
 		return verdict(stock.VerdictKeyReused, row)
 	}
 	switch row.State {
+	case stock.StateSurplus:
+		if v := h.cover(row, op); v != stock.VerdictDone {
+			return verdict(v, row)
+		}
+		fallthrough
 	case stock.StateHeld:
 		v := h.move(row, stock.StateConfirmed, stock.KindConfirm, op.Reason, op.Actor)
 		if v == stock.VerdictDone {
@@ -139,7 +150,7 @@ func (h *held) retake(row *rowState, op *stock.Op) stock.Result {
 	if row.ordered() == 0 {
 		return verdict(stock.VerdictStale, row)
 	}
-	if v, _ := h.short(&row.Reservation, row.parted); v != stock.VerdictNone {
+	if v, _ := h.short(op, &row.Reservation, row.parted); v != stock.VerdictNone {
 		return verdict(v, row)
 	}
 	h.transit(row, stock.StateConfirmed)

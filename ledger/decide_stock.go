@@ -41,7 +41,7 @@ func (h *held) adjust(op *stock.Op) stock.Result {
 		return verdict(stock.VerdictUnknownSKU, nil)
 	case again:
 		return repeated(done.delta == op.Delta)
-	case k.corrupt(), op.Delta > 0 && k.available > stock.MaxQuantity-op.Delta:
+	case k.corrupt(), op.Delta > 0 && k.available+k.granted > stock.MaxQuantity-op.Delta:
 		return verdict(stock.VerdictCorrupt, nil)
 	case op.Delta < 0 && k.available < -op.Delta:
 		return verdict(stock.VerdictShort, nil)
@@ -110,6 +110,14 @@ func (h *held) stockEntry(k *skuState, op *stock.Op, kind stock.LedgerKind, delt
 	if op.OpID != "" {
 		h.ops[opKey{k.sku, kind, op.OpID}] = doneOp{delta: delta, after: h.entries[len(h.entries)-1].After}
 	}
+}
+
+// grantEntry is stockEntry for units that become granted (below zero: that are granted no more). A repeat of the op finds what it wanted,
+// so it has no id.
+func (h *held) grantEntry(k *skuState, op *stock.Op, units int64) {
+	e := entry{LedgerRow: stock.LedgerRow{Kind: stock.KindGrant, Op: opGenerated + strconv.FormatInt(k.seq+1, 10)}, granted: units,
+		reason: op.Reason, actor: op.Actor}
+	h.append(k, e)
 }
 
 // opGenerated begins the ops that stockgate makes up where a caller could have named one.

@@ -11,19 +11,24 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// dueQuery names held reservations that are unknown, or accepted and over, each kind by its own index.
-const dueQuery = `SELECT r.id, r.try, r.route, r.outcome, r.reason, r.owner, g.id IS NOT NULL, r.forward_by, r.expires_at, r.created_at, {now},
+// dueQuery names held reservations that are unknown, or accepted and over, each kind by its own index, and surplus ones that are unknown,
+// by their repairs, of which there are few.
+const dueQuery = `SELECT r.id, r.try, r.route, r.state = 'surplus', r.outcome, r.reason, r.owner, g.id IS NOT NULL, r.forward_by, r.expires_at, r.created_at, {now},
 	(SELECT string_agg(l.sku || ' ' || l.qty, ',' ORDER BY l.sku)
 		FROM {reservation_line} l WHERE l.reservation_id = r.id)
 FROM (SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'held' AND outcome = 'unknown' AND ($6 OR route {in $1})
 		AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) u
 	UNION ALL SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'held' AND outcome = 'accepted' AND expires_at <= {now}
-		AND hold_us > 0 AND ($6 OR route {in $1}) AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) e) r
+		AND hold_us > 0 AND ($6 OR route {in $1}) AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) e
+	UNION ALL SELECT * FROM (SELECT * FROM {reservation} WHERE state = 'surplus' AND outcome = 'unknown' AND ($6 OR route {in $1})
+		AND id IN (SELECT reservation_id FROM {compensation} WHERE state IN ('pending', 'processing'))
+		AND (created_at, id) > ({instant $2}, {id $3}) ORDER BY created_at, id LIMIT $4) s) r
 LEFT JOIN {gateway} g ON g.id = r.owner AND g.seen_at > {before $5}
 ORDER BY r.created_at, r.id LIMIT $4`
 
-// Due is at most limit held reservations of routes that the order service may have to be asked about: their outcome is unknown, those in
-// flight included, or their time is over by the database's clock (time never ends a hold of 0). They come by (CreatedAt, ID), beginning after the row named; the zero
+// Due is at most limit reservations of routes that the order service may have to be asked about: held ones whose outcome is unknown, those
+// in flight included, or whose time is over by the database's clock (time never ends a hold of 0), and surplus ones whose outcome is
+// unknown. They come by (CreatedAt, ID), beginning after the row named; the zero
 // one is the beginning. Lines are whole, whatever was released of them. stock.RouteAny among routes stands for all.
 func (s *Store) Due(ctx context.Context, routes []string, after stock.DueRow, limit int) ([]stock.DueRow, error) {
 	if len(routes) == 0 {
@@ -48,7 +53,7 @@ func scanDue(rows *sql.Rows) (stock.DueRow, error) {
 	var try int64
 	var forward, expires, made, now instant
 	var lines sql.NullString
-	err := rows.Scan(&id, &try, &r.Route, &outcome, &r.Reason, &r.Owner, &r.OwnerAlive, &forward, &expires, &made, &now, &lines)
+	err := rows.Scan(&id, &try, &r.Route, &r.Surplus, &outcome, &r.Reason, &r.Owner, &r.OwnerAlive, &forward, &expires, &made, &now, &lines)
 	if err != nil {
 		return r, err
 	}

@@ -21,14 +21,16 @@ type SKUInfo struct {
 
 // infoQuery reads SKUs as they stand, without locks. A SKU that no transaction has touched has no sku_state yet.
 const infoQuery = `SELECT s.{stock.sku}, s.{stock.available}, COALESCE(k.last_available, 0), COALESCE(k.granted, 0), COALESCE(k.ver, 0),
-	COALESCE(k.paused, false), COALESCE(k.stock_in, 0), COALESCE(k.held, 0), COALESCE(k.confirmed, 0), COALESCE(k.compensating, 0)
+	COALESCE(k.paused, false), COALESCE(k.stock_in, 0), COALESCE(k.held, 0), COALESCE(k.confirmed, 0), COALESCE(k.compensating, 0),
+	COALESCE(k.ahead, false), COALESCE(k.doubtful, 0)
 FROM {stock} s LEFT JOIN {sku_state} k ON k.sku = s.{stock.sku} {bytes} `
 
 func scanInfo(rows *sql.Rows) (SKUInfo, error) {
 	var i SKUInfo
 	var available any
 	var last int64
-	err := rows.Scan(&i.SKU, &available, &last, &i.Granted, &i.Ver, &i.Paused, &i.StockIn, &i.Held, &i.Confirmed, &i.Compensating)
+	err := rows.Scan(&i.SKU, &available, &last, &i.Granted, &i.Ver, &i.Paused, &i.StockIn, &i.Held, &i.Confirmed, &i.Compensating,
+		&i.Ahead, &i.Doubtful)
 	n, whole := available.(int64)
 	i.Available, i.Changed = n, n-last
 	if !whole || n < 0 || n > stock.MaxQuantity {
@@ -72,7 +74,7 @@ func (s *Store) ListStock(ctx context.Context, after string, limit int) ([]SKUIn
 
 // factQuery reads what transactions of stockgate last left. Only then do values and ver belong together: a change by others has no
 // ver before it is written down (OpSync).
-const factQuery = `SELECT k.sku, k.last_available, k.granted, k.paused, k.ver, k.updated_at FROM {sku_state} k `
+const factQuery = `SELECT k.sku, k.last_available, k.granted, k.doubtful, k.ahead, k.paused, k.ver, k.updated_at FROM {sku_state} k `
 
 // facts runs a query that begins with factQuery, and adds the epochs.
 func (s *Store) facts(ctx context.Context, tail string, args ...any) (facts []stock.Fact, changed []time.Time, now time.Time, err error) {
@@ -90,7 +92,7 @@ func (s *Store) facts(ctx context.Context, tail string, args ...any) (facts []st
 		return c.rows(s.d.expand(factQuery+tail), args, func(rows *sql.Rows) error {
 			var f stock.Fact
 			var at instant
-			err := rows.Scan(&f.SKU, &f.Available, &f.Granted, &f.Paused, &f.Ver, &at)
+			err := rows.Scan(&f.SKU, &f.Available, &f.Granted, &f.Doubtful, &f.Ahead, &f.Paused, &f.Ver, &at)
 			f.Epoch = epochs[stock.Partition(f.SKU, s.cfg.Partitions)]
 			facts, changed = append(facts, f), append(changed, at.Time)
 			return err
@@ -129,6 +131,12 @@ func (s *Store) FactsChangedSince(ctx context.Context, since time.Time, limit in
 // overlap is longer than any transaction takes from its first statement to the end of its COMMIT: each of its few round trips ends
 // within the statement time-out, or the connection does.
 func (s *Store) overlap() time.Duration { return 4 * (s.cfg.StatementTimeout + wireGrace) }
+
+// AheadSKUs is the facts of at most limit SKUs that sell ahead and whose bytes come after after, in the order of their bytes.
+func (s *Store) AheadSKUs(ctx context.Context, after string, limit int) ([]stock.Fact, error) {
+	facts, _, _, err := s.facts(ctx, "WHERE k.ahead AND k.sku {bytes} > $1 ORDER BY k.sku {bytes} LIMIT $2", after, limit)
+	return facts, err
+}
 
 // Drifted is those of skus whose stock row others have changed since stockgate last left it.
 func (s *Store) Drifted(ctx context.Context, skus []string) ([]string, error) {

@@ -14,7 +14,7 @@ import (
 
 // Beater writes heartbeats; Store is one.
 type Beater interface {
-	Beat(ctx context.Context, gatewayID string, redisOK bool) (stock.Pulse, error)
+	Beat(ctx context.Context, gatewayID string, redisOK bool, out []bool) (stock.Pulse, error)
 }
 
 // HeartbeatConfig sets a Heartbeat. Zero values mean the defaults, where one is named.
@@ -27,6 +27,9 @@ type HeartbeatConfig struct {
 	Stale time.Duration
 	// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did. Needed; must not block.
 	RedisOK func() bool
+	// Out tells by partition whether this replica does not reach its Redis node; nil, or a nil answer, means that it reaches all. It must
+	// not block. The slice is read before the beat ends, and not kept.
+	Out func() []bool
 	// Listen is told of every beat, from the goroutine of Run. It must not block: the next beat waits for it.
 	Listen func(stock.Pulse)
 	// Log may be nil.
@@ -70,8 +73,12 @@ func (h *Heartbeat) Loop() *loop.Loop { return h.loop }
 func (h *Heartbeat) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
+	var out []bool
+	if h.cfg.Out != nil {
+		out = h.cfg.Out()
+	}
 	at := clockstep.Now()
-	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK())
+	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK(), out)
 	if err != nil {
 		return err
 	}
@@ -96,6 +103,15 @@ func (h *Heartbeat) Live() int {
 func (h *Heartbeat) AllRedisOK() bool {
 	b := h.last.Load()
 	return b != nil && b.pulse.AllRedisOK && time.Since(b.at) <= h.cfg.Stale
+}
+
+// Pulse is what the last beat told of the fleet; before the first one it is the zero Pulse. It does not block. The caller must not change
+// what it points to.
+func (h *Heartbeat) Pulse() stock.Pulse {
+	if b := h.last.Load(); b != nil {
+		return b.pulse
+	}
+	return stock.Pulse{}
 }
 
 // AloneSince reports whether a beat sent after that moment, by our own clock, found no other live replica. It does not block.

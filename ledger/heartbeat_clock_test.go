@@ -16,7 +16,7 @@ type clockDB struct {
 	ahead, there, back time.Duration
 }
 
-func (db *clockDB) Beat(context.Context, string, bool) (stock.Pulse, error) {
+func (db *clockDB) Beat(context.Context, string, bool, []bool) (stock.Pulse, error) {
 	db.mu.Lock()
 	ahead, there, back := db.ahead, db.there, db.back
 	db.mu.Unlock()

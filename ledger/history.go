@@ -115,12 +115,12 @@ func (s *Store) gatherSKUs(c *conn, of func(string) (string, []any), snap *stock
 	}
 	where, args := of("k.sku")
 	query := `SELECT k.sku, COALESCE(s.{stock.available}, k.last_available), k.granted, k.paused, k.ver, k.last_available, k.seq,
-			k.stock_in, k.held, k.confirmed, k.compensating
+			k.stock_in, k.held, k.confirmed, k.compensating, k.ahead, k.doubtful
 		FROM (SELECT *, sku {yields} AS stock_sku FROM {sku_state}) k LEFT JOIN {stock} s ON s.{stock.sku} = k.stock_sku ` + where + `ORDER BY k.sku {bytes}`
 	return c.rows(s.d.expand(query), args, func(rows *sql.Rows) error {
 		var k stock.SKUSnapshot
 		err := rows.Scan(&k.SKU, &k.Available, &k.Granted, &k.Paused, &k.Ver, &k.LastAvailable, &k.Seq, &k.StockIn,
-			&k.Held, &k.Confirmed, &k.Compensating)
+			&k.Held, &k.Confirmed, &k.Compensating, &k.Ahead, &k.Doubtful)
 		k.Epoch = epochs[stock.Partition(k.SKU, s.cfg.Partitions)]
 		snap.SKUs = append(snap.SKUs, k)
 		return err

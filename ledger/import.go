@@ -210,7 +210,7 @@ func (i *stockImport) page(rows []stock.Line) error {
 // read locks and reads what deciding about skus needs.
 func (i *stockImport) read(skus []string) (*held, error) {
 	h := &held{forwardWithin: i.s.cfg.ForwardWithin, skus: make(map[string]*skuState, len(skus)), rows: map[stock.ID]*rowState{},
-		ops: map[opKey]doneOp{}, epochs: map[int]int64{}}
+		ops: map[opKey]doneOp{}, partitions: map[int]*partition{}}
 	for _, sku := range skus {
 		if row, ok := i.stocks[sku]; ok {
 			h.skus[sku] = &skuState{sku: sku, present: true, whole: row.whole, available: row.available}
@@ -222,7 +222,7 @@ func (i *stockImport) read(skus []string) (*held, error) {
 	}
 	for _, sku := range skus {
 		if k := h.skus[sku]; k != nil {
-			k.epoch = h.epochs[stock.Partition(sku, i.s.cfg.Partitions)]
+			k.partition = h.partitionOf(sku, i.s.cfg.Partitions)
 			h.noticeExternal(k)
 		}
 	}

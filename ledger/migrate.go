@@ -99,7 +99,7 @@ func (p *postgres) createSchema(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// migrate needs no lock between processes: one process owns the file, and goose's transactions keep the rest in order.
+// migrate needs no lock between processes: see own. One process has the file, and goose's transactions keep the rest in order.
 func (l *sqlite) migrate(ctx context.Context) error {
 	l.migrating.Lock()
 	defer l.migrating.Unlock()

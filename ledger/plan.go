@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/stockgate/stockgate/stock"
@@ -13,6 +14,7 @@ type member struct {
 	skus  []string  // whose locks it needs; after the look-up complete
 	takes []takeKey // the counts that it may change; after the look-up complete
 	look  bool      // what it needs depends on the row, which has to be looked up
+	light bool      // it leaves the stock rows of its SKUs alone: the grants most likely suffice
 }
 
 // needs are what the ops about one reservation lock: by the look-up, and as members of the batch name them.
@@ -27,6 +29,11 @@ type plan struct {
 	create  []string  // SKUs that get a stock row if they have none (OpSet)
 	opKeys  []opKey   // caller's op ids of stock ops, to be looked up in the ledger
 	parts   []partKey // caller's op ids of releases by lines, likewise
+	tries   []tryKey  // tries that must not be settled again, to be looked up in the ledger
+	doubts  []string  // SKUs whose partitions' doubtful replicas are counted
+
+	light         bool         // there are light members
+	shared, owned map[int]bool // partitions whose rows have to be locked
 }
 
 // newPlan checks a batch and says what it needs. An op that could not be written is a BadMember error; the database is not asked.
@@ -36,24 +43,70 @@ func newPlan(ops []*stock.Op, ownTable bool) (*plan, error) {
 		if err := checkOp(op); err != nil {
 			return nil, err
 		}
-		m := member{op: op, id: opID(op)}
+		m := member{op: op, id: opID(op), light: op.Kind == stock.OpSettle && op.FromGrant}
 		if movesStock(op) {
 			m.skus, m.look = namedSKUs(op)
 			m.takes = namedTakes(op)
 		}
 		p.members = append(p.members, m)
+		p.light = p.light || m.light
 		if op.Kind == stock.OpSet && ownTable {
 			p.create = append(p.create, op.SKU)
 		}
-		if op.Kind == stock.OpRelease && len(op.Lines) > 0 {
-			p.parts = append(p.parts, partKey{op.ID, op.OpID})
-		}
-		if op.OpID != "" && (op.Kind == stock.OpSet || op.Kind == stock.OpAdjust) {
-			p.opKeys = append(p.opKeys, opKey{op.SKU, opKinds[op.Kind], op.OpID})
-		}
+		p.ask(op)
 	}
 	p.create = sortedSet(p.create)
+	if p.light {
+		p.burden()
+	}
 	return p, nil
+}
+
+// ask notes what the ledger and other tables are asked for op.
+func (p *plan) ask(op *stock.Op) {
+	switch op.Kind {
+	case stock.OpRelease:
+		if len(op.Lines) > 0 {
+			p.parts = append(p.parts, partKey{op.ID, op.OpID})
+		}
+	case stock.OpSet, stock.OpAdjust:
+		if op.OpID != "" {
+			p.opKeys = append(p.opKeys, opKey{op.SKU, opKinds[op.Kind], op.OpID})
+		}
+	case stock.OpGrantBack:
+		if op.Cleared {
+			p.doubts = append(p.doubts, op.SKU)
+		}
+	}
+	if r := op.Reservation; r != nil && (op.Ahead || op.MaybeAhead) {
+		p.tries = append(p.tries, tryKey{r.ID, r.Try})
+	}
+}
+
+// burden has members lock their stock rows if another member is about the same reservation: it may move what they take.
+func (p *plan) burden() {
+	count := map[stock.ID]int{}
+	for i := range p.members {
+		count[p.members[i].id]++
+	}
+	for i := range p.members {
+		if m := &p.members[i]; count[m.id] > 1 {
+			m.light = false
+		}
+	}
+}
+
+// need has the next attempt lock what this one lacked.
+func (p *plan) need(l *lack) {
+	for i := range p.members {
+		m := &p.members[i]
+		m.light = m.light && !slices.ContainsFunc(m.skus, func(sku string) bool { return l.stocks[sku] })
+	}
+	for ps, more := range map[*map[int]bool]map[int]bool{&p.shared: l.shared, &p.owned: l.owned} {
+		for n := range more {
+			note(ps, n)
+		}
+	}
 }
 
 var opKinds = map[stock.OpKind]stock.LedgerKind{stock.OpSet: stock.KindSet, stock.OpAdjust: stock.KindAdjust}
@@ -63,7 +116,7 @@ func opID(op *stock.Op) stock.ID {
 	switch op.Kind {
 	case stock.OpSettle, stock.OpSweep, stock.OpTakeOver, stock.OpAdopt:
 		return op.Reservation.ID
-	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend:
+	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpMakeGood:
 		return op.ID
 	}
 	return stock.ID{}
@@ -92,7 +145,7 @@ func namedSKUs(op *stock.Op) (skus []string, look bool) {
 
 // namedTakes are the counts that op raises by the terms it names; what a row gives back is counted under the row's own terms.
 func namedTakes(op *stock.Op) []takeKey {
-	if op.Kind == stock.OpSettle || op.Kind == stock.OpAdopt {
+	if op.Kind == stock.OpSettle || op.Kind == stock.OpAdopt || op.Kind == stock.OpSweep && op.Ahead {
 		return takeKeys(op.Reservation)
 	}
 	return nil
@@ -138,6 +191,20 @@ func (p *plan) skus() []string {
 	return sortedSet(skus)
 }
 
+// stocks are the SKUs whose stock rows are to be locked, in the order of locks.
+func (p *plan) stocks() []string {
+	if !p.light {
+		return p.skus()
+	}
+	var skus []string
+	for i := range p.members {
+		if !p.members[i].light {
+			skus = append(skus, p.members[i].skus...)
+		}
+	}
+	return sortedSet(skus)
+}
+
 // takes are all counts to lock, in the order of locks: by bytes of activity, SKU and user.
 func (p *plan) takes() []takeKey {
 	var keys []takeKey
@@ -170,7 +237,7 @@ func (p *plan) putBack(busy map[string]bool) (locked []*stock.Op) {
 		return nil
 	}
 	return p.putBackIf(func(m *member) bool {
-		return slices.ContainsFunc(m.skus, func(sku string) bool { return busy[sku] })
+		return !m.light && slices.ContainsFunc(m.skus, func(sku string) bool { return busy[sku] })
 	})
 }
 
@@ -215,10 +282,17 @@ func (p *plan) putBackUnlocked(h *held) (locked []*stock.Op) {
 // endsRow: ops that move the units, or write down the lines, of whatever the row has.
 func endsRow(op *stock.Op) bool {
 	switch op.Kind {
-	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend:
+	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpMakeGood:
 		return movesStock(op)
 	}
 	return false
+}
+
+// partitions are the partitions whose rows are to be locked, in the order of locks: by number.
+func (p *plan) partitions() []int {
+	ps := slices.AppendSeq(slices.Collect(maps.Keys(p.shared)), maps.Keys(p.owned))
+	slices.Sort(ps)
+	return slices.Compact(ps)
 }
 
 // partitionsOf are the partitions of SKUs, in order.

@@ -20,11 +20,15 @@ func checkOp(op *stock.Op) error {
 		if op.Reservation == nil {
 			return badMember("op kind %d has no reservation", op.Kind)
 		}
-	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend:
+		if op.FromGrant && !op.Seen {
+			return badMember("reservation %s is to be settled from a grant, but its win was not seen", op.Reservation.ID)
+		}
+	case stock.OpBook, stock.OpRelease, stock.OpConfirm, stock.OpExpire, stock.OpExtend, stock.OpMakeGood:
 		if err := checkRowOp(op); err != nil {
 			return err
 		}
-	case stock.OpSet, stock.OpAdjust, stock.OpPause, stock.OpResume, stock.OpLoad, stock.OpSync:
+	case stock.OpSet, stock.OpAdjust, stock.OpPause, stock.OpResume, stock.OpLoad, stock.OpSync,
+		stock.OpGrant, stock.OpGrantBack:
 		return checkStockOp(op)
 	default:
 		return badMember("op kind %d is unknown", op.Kind)
@@ -137,6 +141,16 @@ func checkStockOp(op *stock.Op) error {
 	}
 	if len(op.OpID) > 0 && op.OpID[:1] == opGenerated {
 		return badMember("op id %q begins with %s, which marks stockgate's own", op.OpID, opGenerated)
+	}
+	return checkGrant(op)
+}
+
+func checkGrant(op *stock.Op) error {
+	switch {
+	case op.Kind == stock.OpGrant && (op.Need < 1 || op.Need > stock.MaxQuantity || op.Want < 0 || op.Want > stock.MaxQuantity):
+		return badMember("grant of %s: need %d, want %d, allowed are 1 and 0 to %d", op.SKU, op.Need, op.Want, stock.MaxQuantity)
+	case op.Kind == stock.OpGrantBack && op.Doubtful && (op.Strong || op.Cleared), op.Kind == stock.OpGrantBack && op.Strong && op.Cleared:
+		return badMember("grant of %s: doubtful %v, cleared %v, strong %v, at most one may be", op.SKU, op.Doubtful, op.Cleared, op.Strong)
 	}
 	return nil
 }

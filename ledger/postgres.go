@@ -114,6 +114,10 @@ func (p *postgres) ping(c *conn) error {
 
 func (p *postgres) session(c *conn) session { return &postgresSession{p: p, c: c} }
 func (p *postgres) close() error            { return p.db.Close() }
+
+// own: any number of processes may work on PostgreSQL.
+func (p *postgres) own(context.Context) error { return nil }
+
 func (p *postgres) list(items []string) any { return textArray(items) }
 func (p *postgres) instant(t time.Time) any { return t }
 

@@ -12,7 +12,7 @@ import (
 
 // postgresSession is one transaction of Exec on PostgreSQL. Round trips:
 //
-//	1  BEGIN, time-outs, look-up of lines, stock rows locked     (not sent if no stock is moved: goes with 2)
+//	1  BEGIN, time-outs, partitions locked, look-up of lines, stock rows locked     (not sent if no stock row is locked: goes with 2)
 //	2  sku_state locked, users' counts made and locked, reservations locked, epochs, op ids, and the reservations in full if they are known to be there
 //	3  a batch of new reservations that found a row: those rows in full
 //	4  everything written, in one statement                      (not sent if nothing changed)
@@ -61,11 +61,29 @@ func (s *postgresSession) lock(req lockRequest) (lockReply, error) {
 		var set [5]sql.RawBytes // what set_config says
 		return rows.Scan(&s.now, &set[0], &set[1], &set[2], &set[3], &set[4])
 	})
+	s.lockPartitions(req)
 	if len(req.skus)+len(req.lookups) == 0 {
 		return reply, nil // BEGIN goes with what read asks
 	}
 	s.lockStock(req, &reply)
 	return reply, s.script.send(s.c)
+}
+
+// lockPartitions locks partitions before anything else. One that is going to be written is made first, if Redis was never loaded with it;
+// one that is not there stands still by itself. Those that are locked only so that they stand still are locked to be written too if any is:
+// two statements would break the order of locks.
+func (s *postgresSession) lockPartitions(req lockRequest) {
+	if len(req.partitions) == 0 {
+		return
+	}
+	ps, strength := numberArray(req.partitions), "SHARE"
+	if req.own {
+		strength = "NO KEY UPDATE"
+		s.script.run(`INSERT INTO stockgate.partition_state (p, epoch, run_id, state) SELECT p, 0, '', 'open' FROM unnest('%s'::integer[]) AS n(p) `+
+			`ON CONFLICT DO NOTHING`, ps)
+	}
+	s.script.query(func(*sql.Rows) error { return nil }, `SELECT p FROM stockgate.partition_state WHERE p = ANY('%s'::integer[]) `+
+		`ORDER BY p FOR `+strength, ps)
 }
 
 func (s *postgresSession) lockStock(req lockRequest, reply *lockReply) {
@@ -143,8 +161,7 @@ func scanBusy(reply *lockReply) func(*sql.Rows) error {
 
 func (s *postgresSession) read(req readRequest, h *held) error {
 	if len(req.skus) > 0 {
-		s.script.query(scanState(h), `SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating `+
-			`FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
+		s.script.query(scanState(h), `SELECT `+stateNames+` FROM stockgate.sku_state WHERE sku = ANY('%s'::text[]) ORDER BY sku FOR NO KEY UPDATE`, skuArray(req.skus))
 	}
 	if len(req.takes) > 0 {
 		s.lockTakes(req.takes, h)
@@ -154,12 +171,15 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 		s.script.query(func(*sql.Rows) error { found = true; return nil }, `SELECT id FROM stockgate.reservation `+
 			`WHERE id = ANY('%s'::uuid[]) ORDER BY id FOR NO KEY UPDATE`, idArray(req.ids))
 		if req.full {
-			s.readRows(req.ids, h)
+			s.readRows(req, h)
 		}
 	}
 	if len(req.partitions) > 0 {
-		s.script.query(scanEpoch(h), `SELECT p, epoch FROM stockgate.partition_state WHERE p = ANY('%s'::integer[])`,
+		s.script.query(scanPartition(h), `SELECT p, epoch, state, ahead FROM stockgate.partition_state WHERE p = ANY('%s'::integer[])`,
 			numberArray(req.partitions))
+	}
+	if len(req.doubts) > 0 {
+		s.script.query(scanDoubts(h), `SELECT p, count(*) FROM stockgate.doubtful WHERE p = ANY('%s'::integer[]) GROUP BY p`, numberArray(req.doubts))
 	}
 	if len(req.opKeys) > 0 {
 		s.script.query(scanOpKey(h), `SELECT sku, kind, op, delta, after FROM stockgate.ledger WHERE reservation_id = '%s' AND try = 0 `+
@@ -176,15 +196,19 @@ func (s *postgresSession) read(req readRequest, h *held) error {
 	}
 	h.now = s.now.Time
 	if found && !req.full {
-		s.readRows(req.ids, h)
+		s.readRows(req, h)
 		return s.script.send(s.c)
 	}
 	return nil
 }
 
-// readRows reads reservations in full. It has to be a statement after the one that locks them.
-func (s *postgresSession) readRows(ids []stock.ID, h *held) {
-	query := strings.NewReplacer("$1", "'"+idArray(ids)+"'", "$2", fmt.Sprint(s.p.cfg.ReplicaTimeout.Microseconds())).
+// readRows reads reservations in full, and what the ledger has of tries. It has to be done by statements after the one that locks them.
+func (s *postgresSession) readRows(req readRequest, h *held) {
+	if len(req.tries) > 0 {
+		s.script.query(scanTried(h), `SELECT DISTINCT reservation_id, try FROM stockgate.ledger WHERE (reservation_id, try) IN (%s)`,
+			tryKeyList(req.tries))
+	}
+	query := strings.NewReplacer("$1", "'"+idArray(req.ids)+"'", "$2", fmt.Sprint(s.p.cfg.ReplicaTimeout.Microseconds())).
 		Replace(s.p.rows)
 	s.script.query(scanHeld(h), "%s", query)
 }
@@ -199,16 +223,22 @@ func scanHeld(h *held) func(*sql.Rows) error {
 	}
 }
 
+// stateNames are the columns of sku_state, in the order of scanState.
+const stateNames = `sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating, ahead, doubtful, grant_ver`
+
 // scanState reads sku_state. A SKU without a stock row has one too, if stockgate knew it before.
 func scanState(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
 		var k skuState
-		err := rows.Scan(&k.sku, &k.granted, &k.ver, &k.seq, &k.last, &k.paused, &k.stockIn, &k.held, &k.confirmed, &k.compensating)
+		err := rows.Scan(&k.sku, &k.granted, &k.ver, &k.seq, &k.last, &k.paused, &k.stockIn, &k.held, &k.confirmed, &k.compensating,
+			&k.ahead, &k.doubtful, &k.grantVer)
 		if err != nil {
 			return err
 		}
-		if locked := h.skus[k.sku]; locked != nil {
+		if locked := h.skus[k.sku]; locked != nil && !locked.unlocked {
 			k.present, k.whole, k.available = locked.present, locked.whole, locked.available
+		} else if locked != nil {
+			k.unlocked, k.present, k.whole, k.available = true, true, true, k.last
 		} else {
 			k.whole, k.available = true, k.last
 		}
@@ -217,14 +247,50 @@ func scanState(h *held) func(*sql.Rows) error {
 	}
 }
 
-func scanEpoch(h *held) func(*sql.Rows) error {
+func scanPartition(h *held) func(*sql.Rows) error {
 	return func(rows *sql.Rows) error {
-		var p int
-		var epoch int64
-		err := rows.Scan(&p, &epoch)
-		h.epochs[p] = epoch
+		var p partition
+		err := rows.Scan(&p.p, &p.epoch, &p.state, &p.ahead)
+		h.partitions[p.p] = &p
 		return err
 	}
+}
+
+// scanDoubts comes after scanPartition; where replicas are doubtful, an epoch has begun, so the partition is there.
+func scanDoubts(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var p, n int
+		err := rows.Scan(&p, &n)
+		if h.partitions[p] != nil {
+			h.partitions[p].doubts = n
+		}
+		return err
+	}
+}
+
+func scanTried(h *held) func(*sql.Rows) error {
+	return func(rows *sql.Rows) error {
+		var id string
+		var try int64
+		if err := rows.Scan(&id, &try); err != nil {
+			return err
+		}
+		parsed, err := stock.ParseID(id)
+		h.tried[tryKey{parsed, stock.Try(try)}] = true
+		return err
+	}
+}
+
+// tryKeyList spells tries into a statement.
+func tryKeyList(keys []tryKey) string {
+	var b strings.Builder
+	for i, k := range keys {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "('%s'::uuid, %d)", k.id, int64(k.try))
+	}
+	return b.String()
 }
 
 func scanOpKey(h *held) func(*sql.Rows) error {

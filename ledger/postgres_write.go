@@ -33,6 +33,8 @@ func (s *postgresSession) write(h *held) error {
 	writeChanged(&w, changed)
 	writeTakes(&w, h.changedTakes())
 	writeAnswers(&w, h.answeredRows())
+	writeAhead(&w, h.aheadPartitions())
+	writeRepairs(&w, h.changedRepairs())
 	writeLedger(&w, h.entries)
 	query := "WITH " + strings.Join(w.parts, ",\n") + "\nSELECT sku, available FROM moved UNION ALL SELECT '', count(*) FROM changed"
 	err := s.c.rows(query, w.args, func(rows *sql.Rows) error { return expect.row(rows, len(changed)) })
@@ -94,16 +96,16 @@ func (s *postgresSession) writeStock(w *writes, touched []*skuState) wall {
 }
 
 func writeState(w *writes, touched []*skuState) {
-	w.add("state", `INSERT INTO stockgate.sku_state (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
-			compensating, updated_at)
+	w.add("state", `INSERT INTO stockgate.sku_state (`+stateNames+`, updated_at)
 		SELECT t.sku, t.granted, t.ver, t.seq, COALESCE(m.available, t.last), t.paused, t.stock_in, t.held, t.confirmed,
-			t.compensating, clock_timestamp()
+			t.compensating, t.ahead, t.doubtful, t.grant_ver, clock_timestamp()
 		FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[], $7::bigint[], $8::bigint[],
-			$9::bigint[], $10::bigint[])
-			AS t(sku, granted, ver, seq, last, paused, stock_in, held, confirmed, compensating) LEFT JOIN moved m ON m.sku = t.sku
+			$9::bigint[], $10::bigint[], $11::boolean[], $12::bigint[], $13::bigint[])
+			AS t(sku, granted, ver, seq, last, paused, stock_in, held, confirmed, compensating, ahead, doubtful, grant_ver) LEFT JOIN moved m ON m.sku = t.sku
 		ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
 			last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
-			confirmed = excluded.confirmed, compensating = excluded.compensating, updated_at = excluded.updated_at`,
+			confirmed = excluded.confirmed, compensating = excluded.compensating, ahead = excluded.ahead, doubtful = excluded.doubtful,
+			grant_ver = excluded.grant_ver, updated_at = excluded.updated_at`,
 		textColumn(touched, func(k **skuState) string { return (*k).sku }),
 		skuNumbers(touched, func(k *skuState) int64 { return k.granted }),
 		skuNumbers(touched, func(k *skuState) int64 { return k.ver }),
@@ -113,7 +115,10 @@ func writeState(w *writes, touched []*skuState) {
 		skuNumbers(touched, func(k *skuState) int64 { return k.stockIn }),
 		skuNumbers(touched, func(k *skuState) int64 { return k.held }),
 		skuNumbers(touched, func(k *skuState) int64 { return k.confirmed }),
-		skuNumbers(touched, func(k *skuState) int64 { return k.compensating }))
+		skuNumbers(touched, func(k *skuState) int64 { return k.compensating }),
+		boolColumn(touched, func(k **skuState) bool { return (*k).ahead }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.doubtful }),
+		skuNumbers(touched, func(k *skuState) int64 { return k.grantVer }))
 }
 
 func skuNumbers(skus []*skuState, of func(*skuState) int64) []byte {

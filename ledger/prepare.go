@@ -15,8 +15,12 @@ type Meta struct {
 }
 
 // Prepare checks the stock table and joins the deployment: the first caller founds it, everybody else must agree with its
-// partitions and prefix. The tables must be there: see Migrate.
+// partitions and prefix. The tables must be there: see Migrate. A SQLite file that another process has is ErrFileInUse; from here on it
+// is this process's until Close.
 func (s *Store) Prepare(ctx context.Context) (Meta, error) {
+	if err := s.d.own(ctx); err != nil {
+		return Meta{}, err
+	}
 	var meta Meta
 	err := s.inTx(ctx, func(c *conn) error {
 		if err := s.d.checkStock(ctx, c, s.cfg.Stock); err != nil {

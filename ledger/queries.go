@@ -20,6 +20,8 @@ import (
 //	{in $1}      = any of a list of strings, {in ids $1} of reservation ids, {in numbers $1} of numbers
 //	{bytes}      compares the text before it byte for byte
 //	{order}      sorts the stock table's SKUs as its index has them: in the column's own collation; in SQLite byte for byte
+//	{lock partition_state}   waits for whoever holds rows of it FOR SHARE and keeps others from it, in turn; reading goes on
+//	{for update} {for share} lock the rows that are read; SQLite locks the whole file anyway
 //	{yields}     lets the text before it be compared as the column on the other side is. Our SKUs are COLLATE "C" in PostgreSQL, the shop's
 //	             are whatever they are: an index is used only by comparisons in its own collation, and two that differ are an error.
 //	             So joins say {bytes} of the stock table's column to find ours, and {yields} of ours to find the stock row.
@@ -75,6 +77,9 @@ var marks = []struct {
 	{regexp.MustCompile(`\{in (\$\d+)\}`), "= ANY(${1}::text[])", "IN (SELECT value FROM json_each(${1}))"},
 	{regexp.MustCompile(`\{in ids (\$\d+)\}`), "= ANY(${1}::uuid[])", "IN (SELECT value FROM json_each(${1}))"},
 	{regexp.MustCompile(`\{in numbers (\$\d+)\}`), "= ANY(${1}::bigint[])", "IN (SELECT value FROM json_each(${1}))"},
+	{regexp.MustCompile(`\{for update\}`), "FOR UPDATE", ""},
+	{regexp.MustCompile(`\{for share\}`), "FOR SHARE", ""},
+	{regexp.MustCompile(`\{lock ([a-z_]+)\}`), "LOCK TABLE stockgate.${1} IN EXCLUSIVE MODE", "SELECT 1"},
 	{regexp.MustCompile(`\{([a-z_]+)\}`), "stockgate.${1}", "stockgate_${1}"},
 }
 

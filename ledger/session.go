@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -20,6 +21,8 @@ type session interface {
 type lockRequest struct {
 	skus, create []string
 	lookups      []stock.ID
+	partitions   []int // whose rows are locked before anything else
+	own          bool  // they are going to be written
 	wait         bool
 }
 
@@ -42,7 +45,9 @@ type readRequest struct {
 	opKeys     []opKey
 	takes      []takeKey
 	parts      []partKey
-	full       bool // the ids most likely have rows, so read them at once
+	tries      []tryKey
+	doubts     []int // partitions whose doubtful replicas are counted
+	full       bool  // the ids most likely have rows, so read them at once
 }
 
 // Exec runs ops in order in one transaction and sets each op's Result. Ops that see each other's SKUs or ids see each other's
@@ -72,10 +77,17 @@ func (s *Store) Exec(ctx context.Context, ops []*stock.Op, wait bool) (locked []
 		return nil, s.executing(err)
 	}
 	defer c.release()
-	t := &transaction{s: s, p: p, session: s.d.session(c)}
-	if err := t.run(wait); err != nil {
-		c.rollback()
-		return nil, s.executing(err)
+	t := &transaction{s: s, p: p}
+	for again := true; again; {
+		t.session, t.h = s.d.session(c), nil
+		if err := t.run(wait); err != nil {
+			c.rollback()
+			return nil, s.executing(err)
+		}
+		if again = t.h != nil && t.h.lacking.some(); again { // each time more is locked, so it ends
+			c.rollback()
+			p.need(&t.h.lacking)
+		}
 	}
 	if t.h == nil || !t.h.changed() {
 		c.rollback() // nothing to write: what was read is as true as if it were committed
@@ -101,12 +113,14 @@ type transaction struct {
 
 // run does everything but COMMIT.
 func (t *transaction) run(wait bool) error {
-	reply, err := t.session.lock(lockRequest{skus: t.p.skus(), create: t.p.create, lookups: t.p.lookups(), wait: wait})
+	req := lockRequest{skus: t.p.stocks(), create: t.p.create, lookups: t.p.lookups(), own: len(t.p.owned) > 0, wait: wait}
+	req.partitions = t.p.partitions()
+	reply, err := t.session.lock(req)
 	if err != nil {
 		return err
 	}
 	t.p.complete(reply.needs)
-	t.locked = t.p.putBack(reply.busy)
+	t.locked = append(t.locked, t.p.putBack(reply.busy)...)
 	if len(t.p.members) == 0 {
 		return nil
 	}
@@ -115,7 +129,7 @@ func (t *transaction) run(wait bool) error {
 	}
 	t.locked = append(t.locked, t.p.putBackUnlocked(t.h)...)
 	t.decide()
-	if !t.h.changed() {
+	if t.h.lacking.some() || !t.h.changed() {
 		return nil
 	}
 	return t.session.write(t.h)
@@ -123,25 +137,49 @@ func (t *transaction) run(wait bool) error {
 
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
-		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, epochs: map[int]int64{}, parts: map[partKey]map[string]int64{}}
-	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts, full: !t.p.onlyNew()}
+		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, parts: map[partKey]map[string]int64{}, tried: map[tryKey]bool{}}
+	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts,
+		tries: t.p.tries, full: !t.p.onlyNew()}
 	t.h.takes = make(map[takeKey]*takeState, len(req.takes))
-	req.partitions = partitionsOf(req.skus, t.s.cfg.Partitions)
+	req.partitions, req.doubts = partitionsOf(req.skus, t.s.cfg.Partitions), partitionsOf(t.p.doubts, t.s.cfg.Partitions)
 	for _, sku := range req.skus {
 		if row, ok := reply.stocks[sku]; ok {
 			t.h.skus[sku] = &skuState{sku: sku, present: true, whole: row.whole, available: row.available}
 		}
 	}
+	if t.p.light {
+		t.leave(req.skus)
+	}
 	if err := t.session.read(req, t.h); err != nil {
 		return err
 	}
+	t.hold()
 	for _, sku := range req.skus {
 		if k := t.h.skus[sku]; k != nil {
-			k.epoch = t.h.epochs[stock.Partition(sku, t.s.cfg.Partitions)]
+			k.partition = t.h.partitionOf(sku, t.s.cfg.Partitions)
 			t.h.noticeExternal(k)
 		}
 	}
 	return nil
+}
+
+// leave notes the SKUs whose stock rows were left alone: they count as there, with what stockgate last left in them.
+func (t *transaction) leave(skus []string) {
+	locked := t.p.stocks()
+	for _, sku := range skus {
+		if _, found := slices.BinarySearch(locked, sku); !found {
+			t.h.skus[sku] = &skuState{sku: sku, unlocked: true, present: true, whole: true}
+		}
+	}
+}
+
+// hold notes the partitions whose rows are locked.
+func (t *transaction) hold() {
+	for _, n := range t.p.partitions() {
+		if p := t.h.partitions[n]; p != nil {
+			p.locked, p.owned = true, len(t.p.owned) > 0
+		}
+	}
 }
 
 func (t *transaction) decide() {

@@ -24,6 +24,7 @@ type sqlite struct {
 	expander
 	stock     stockNames
 	migrating sync.Mutex
+	lock      fileLock
 }
 
 func openSQLite(cfg Config) (*sqlite, error) {
@@ -32,6 +33,9 @@ func openSQLite(cfg Config) (*sqlite, error) {
 	dsn, err := sqliteDSN(cfg.DSN, cfg.LockTimeout)
 	if err != nil {
 		return nil, err
+	}
+	if l.lock.path, err = sqlitePath(cfg.DSN); err != nil {
+		return nil, fmt.Errorf("database.dsn: %w", err)
 	}
 	if l.writer, err = sql.Open("sqlite", dsn); err != nil {
 		return nil, fmt.Errorf("database.dsn: %w", err)
@@ -87,12 +91,15 @@ func (l *sqlite) acquire(ctx context.Context, write bool) (*conn, error) {
 func (l *sqlite) session(c *conn) session      { return &sqliteSession{l: l, c: c} }
 func (l *sqlite) begin(context.Context) string { return "BEGIN IMMEDIATE" }
 
+// own keeps other processes from the file until close.
+func (l *sqlite) own(ctx context.Context) error { return l.lock.take(ctx) }
+
 func (l *sqlite) ping(c *conn) error {
 	var one int
 	return c.row("SELECT 1", nil, &one)
 }
 
-func (l *sqlite) close() error            { return errors.Join(l.writer.Close(), l.reader.Close()) }
+func (l *sqlite) close() error            { return errors.Join(l.writer.Close(), l.reader.Close(), l.lock.free()) }
 func (l *sqlite) instant(t time.Time) any { return t.UnixMicro() }
 
 func (l *sqlite) list(items []string) any { return jsonList(items) }

@@ -22,6 +22,13 @@ func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 		return reply, err
 	}
 	s.now = time.Now().UTC().Truncate(time.Microsecond)
+	if req.own {
+		err := s.c.exec(s.l.expand(`INSERT INTO {partition_state} (p, epoch, run_id, state) SELECT value, 0, '', 'open' FROM json_each($1) WHERE true
+			ON CONFLICT DO NOTHING`), jsonList(req.partitions))
+		if err != nil {
+			return reply, err
+		}
+	}
 	for _, sku := range req.create {
 		if err := s.c.exec(s.l.expand(`INSERT INTO {stock} ({stock.sku}, {stock.available}) VALUES ($1, 0) ON CONFLICT DO NOTHING`), sku); err != nil {
 			return reply, err
@@ -49,8 +56,7 @@ func (s *sqliteSession) lock(req lockRequest) (lockReply, error) {
 
 func (s *sqliteSession) read(req readRequest, h *held) error {
 	h.now = s.now
-	err := s.c.rows(s.l.expand(`SELECT sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed, compensating
-		FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
+	err := s.c.rows(s.l.expand(`SELECT `+stateNames+` FROM {sku_state} WHERE sku {in $1}`), []any{jsonList(req.skus)}, scanState(h))
 	if err != nil {
 		return err
 	}
@@ -58,14 +64,34 @@ func (s *sqliteSession) read(req readRequest, h *held) error {
 	if err != nil {
 		return err
 	}
-	err = s.c.rows(s.l.expand(`SELECT p, epoch FROM {partition_state} WHERE p {in numbers $1}`), []any{jsonList(req.partitions)}, scanEpoch(h))
+	err = s.c.rows(s.l.expand(`SELECT p, epoch, state, ahead FROM {partition_state} WHERE p {in numbers $1}`),
+		[]any{jsonList(req.partitions)}, scanPartition(h))
 	if err != nil {
+		return err
+	}
+	err = s.c.rows(s.l.expand(`SELECT p, count(*) FROM {doubtful} WHERE p {in numbers $1} GROUP BY p`), []any{jsonList(req.doubts)}, scanDoubts(h))
+	if err != nil {
+		return err
+	}
+	if err := s.readTries(req.tries, h); err != nil {
 		return err
 	}
 	if err := s.readTakes(req.takes, h); err != nil {
 		return err
 	}
 	return s.readOps(req, h)
+}
+
+// readTries reads what the ledger has of tries.
+func (s *sqliteSession) readTries(keys []tryKey, h *held) error {
+	for _, key := range keys {
+		err := s.c.rows(s.l.expand(`SELECT reservation_id, try FROM {ledger} WHERE reservation_id = $1 AND try = $2 LIMIT 1`),
+			[]any{key.id.String(), int64(key.try)}, scanTried(h))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readTakes reads counts; what is not there yet is zero.
@@ -117,7 +143,30 @@ func (s *sqliteSession) write(h *held) error {
 	if err := s.writeAnswers(h.answeredRows()); err != nil {
 		return err
 	}
+	if err := s.writeAhead(h.aheadPartitions(), h.changedRepairs()); err != nil {
+		return err
+	}
 	return s.writeLedger(h.entries)
+}
+
+// writeAhead writes which partitions sell ahead, and the repairs of surplus reservations.
+func (s *sqliteSession) writeAhead(partitions []int, repairs []repair) error {
+	for _, p := range partitions {
+		if _, err := s.c.each(s.l.expand(`UPDATE {partition_state} SET ahead = 1 WHERE p = $1`), p); err != nil {
+			return err
+		}
+	}
+	for _, r := range repairs {
+		_, err := s.c.each(s.l.expand(`INSERT INTO {compensation} AS c (id, kind, reservation_id, sku, qty, state, attempts, next_at, detail,
+				created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, {now}, {now})
+			ON CONFLICT (id) DO UPDATE SET state = excluded.state, next_at = excluded.next_at, detail = excluded.detail,
+				attempts = CASE WHEN excluded.state = 'pending' THEN 0 ELSE c.attempts END, updated_at = excluded.updated_at`),
+			r.ID, r.Kind, r.Reservation.String(), r.line.SKU, r.line.Qty, string(r.State), r.NextAt.UnixMicro(), r.Detail)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *sqliteSession) writeStock(h *held) error {
@@ -127,12 +176,14 @@ func (s *sqliteSession) writeStock(h *held) error {
 				return err
 			}
 		}
-		_, err := s.c.each(s.l.expand(`INSERT INTO {sku_state} (sku, granted, ver, seq, last_available, paused, stock_in, held, confirmed,
-				compensating, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now})
+		_, err := s.c.each(s.l.expand(`INSERT INTO {sku_state} (`+stateNames+`, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, {now})
 			ON CONFLICT (sku) DO UPDATE SET granted = excluded.granted, ver = excluded.ver, seq = excluded.seq,
 				last_available = excluded.last_available, paused = excluded.paused, stock_in = excluded.stock_in, held = excluded.held,
-				confirmed = excluded.confirmed, compensating = excluded.compensating, updated_at = excluded.updated_at`),
-			k.sku, k.granted, k.ver, k.seq, k.last, k.paused, k.stockIn, k.held, k.confirmed, k.compensating)
+				confirmed = excluded.confirmed, compensating = excluded.compensating, ahead = excluded.ahead,
+				doubtful = excluded.doubtful, grant_ver = excluded.grant_ver, updated_at = excluded.updated_at`),
+			k.sku, k.granted, k.ver, k.seq, k.last, k.paused, k.stockIn, k.held, k.confirmed, k.compensating,
+			k.ahead, k.doubtful, k.grantVer)
 		if err != nil {
 			return err
 		}

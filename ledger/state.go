@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +21,13 @@ type held struct {
 	ops           map[opKey]doneOp             // stock changes with an op id that the ledger has already
 	takes         map[takeKey]*takeState       // what users have of what they may have no more than so much of
 	parts         map[partKey]map[string]int64 // releases by lines that the ledger has already: units by SKU
-	epochs        map[int]int64                // of the SKUs' partitions, read after their locks
+	partitions    map[int]*partition           // those of the SKUs that have a row, read after the SKUs' locks
 
-	entries []entry // ledger rows to append, in order
+	tried map[tryKey]bool // tries, of those asked for, that the ledger has rows of
+
+	entries []entry             // ledger rows to append, in order
+	repairs map[stock.ID]repair // compensation rows to write
+	lacking lack                // what is to be locked besides: nothing that was decided counts
 }
 
 // opKey names a change of stock that was given an op id.
@@ -53,6 +58,7 @@ type partKey struct {
 // entry is a ledger row to append.
 type entry struct {
 	stock.LedgerRow
+	granted       int64 // what it adds to granted; the rest of Delta moves available
 	reason, actor string
 }
 
@@ -60,6 +66,7 @@ type entry struct {
 // are noticed, available = last, unless the SKU is corrupt or has no stock row.
 type skuState struct {
 	sku       string
+	unlocked  bool  // the stock row was left alone: it counts as present, and as stockgate last left it
 	present   bool  // it has a stock row
 	whole     bool  // the stock row holds an integer; otherwise NULL or something else: nothing can be moved
 	available int64 // of the stock row, as it will stand after the transaction
@@ -67,12 +74,37 @@ type skuState struct {
 	last      int64 // available as stockgate last left it
 	ver, seq  int64
 	paused    bool
-	epoch     int64
+	ahead     bool       // Redis sells from what is granted
+	doubtful  int64      // of granted, what a silent replica may have sold
+	grantVer  int64      // ver of the transaction that granted last
+	partition *partition // never nil once read
 
 	stockIn, held, confirmed, compensating int64
 
 	moved   int64 // what the transaction adds to the stock row
 	touched bool  // something is written, so ver has gone up
+}
+
+// partition is a SKU's partition, as it stood after the SKU's lock; one that Redis was never loaded with is open under epoch 0.
+type partition struct {
+	p     int
+	epoch int64
+	state string
+	ahead bool // a SKU of it sells, or has sold, ahead
+
+	doubts int  // replicas that are doubtful; read for OpGrantBack alone
+	locked bool // its row is locked against changes
+	owned  bool // its row is locked for our own change
+	dirty  bool // ahead is to be written
+}
+
+// partitionOf gives the partition that sku belongs to.
+func (h *held) partitionOf(sku string, partitions int) *partition {
+	p := stock.Partition(sku, partitions)
+	if h.partitions[p] == nil {
+		h.partitions[p] = &partition{p: p, state: stock.PartitionOpen}
+	}
+	return h.partitions[p]
 }
 
 // rowState is one reservation under its lock.
@@ -100,7 +132,8 @@ func (k *skuState) touch() {
 }
 
 func (k *skuState) fact() stock.Fact {
-	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Paused: k.paused, Epoch: k.epoch, Ver: k.ver}
+	return stock.Fact{SKU: k.sku, Available: k.available, Granted: k.granted, Doubtful: k.doubtful, Ahead: k.ahead, Paused: k.paused,
+		Epoch: k.partition.epoch, Ver: k.ver}
 }
 
 // sum is the running sum that a state's units count in, nil if none.
@@ -124,7 +157,8 @@ func (h *held) append(k *skuState, e entry) {
 	e.SKU, e.Seq, e.At = k.sku, k.seq, h.now
 	e.Before = k.last + k.granted
 	e.After = e.Before + e.Delta
-	k.last += e.Delta
+	k.granted += e.granted
+	k.last += e.Delta - e.granted
 	if e.Kind.StockIn() {
 		k.stockIn += e.Delta
 	}
@@ -134,8 +168,8 @@ func (h *held) append(k *skuState, e entry) {
 // shift appends a ledger row and moves its units in the stock row.
 func (h *held) shift(k *skuState, e entry) {
 	h.append(k, e)
-	k.available += e.Delta
-	k.moved += e.Delta
+	k.available += e.Delta - e.granted
+	k.moved += e.Delta - e.granted
 }
 
 // noticeExternal writes down what others did to the stock row since stockgate last left it. It comes before everything else.
@@ -231,6 +265,25 @@ func keyOf(t stock.UserTake) takeKey { return takeKey{t.Activity, t.SKU, t.User}
 
 func compareKeys(a, b takeKey) int {
 	return cmp.Or(strings.Compare(a.activity, b.activity), strings.Compare(a.sku, b.sku), strings.Compare(a.user, b.user))
+}
+
+// aheadPartitions are the partitions to write: those whose first SKU sells ahead from now on.
+func (h *held) aheadPartitions() []int {
+	var ps []int
+	for _, p := range h.partitions {
+		if p.dirty {
+			ps = append(ps, p.p)
+		}
+	}
+	slices.Sort(ps)
+	return ps
+}
+
+// changedRepairs are the compensation rows to write, in the order of their reservations' locks.
+func (h *held) changedRepairs() []repair {
+	repairs := slices.Collect(maps.Values(h.repairs))
+	slices.SortFunc(repairs, func(a, b repair) int { return compareIDs(a.Reservation, b.Reservation) })
+	return repairs
 }
 
 // answeredRows are the rows with an answer to keep.

@@ -34,6 +34,8 @@ type dialect interface {
 	classify(err error) error
 	// refused reports whether the server itself answered COMMIT with an error, so that it surely did nothing.
 	refused(err error) bool
+	// own keeps those who must not write beside this process from the database, until close; an error says who does.
+	own(ctx context.Context) error
 	// migrate brings the tables up to date.
 	migrate(ctx context.Context) error
 	// ping fails unless the database can be written to.
@@ -78,8 +80,11 @@ const (
 func (s *Store) Close() error { return s.d.close() }
 
 // Migrate creates stockgate's tables or brings them up to date. Any number of replicas may do it at once: one does it, the others
-// wait, within ctx.
+// wait, within ctx. A SQLite file that another process has is ErrFileInUse; from here on it is this process's until Close.
 func (s *Store) Migrate(ctx context.Context) error {
+	if err := s.d.own(ctx); err != nil {
+		return err
+	}
 	if err := s.d.migrate(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}

@@ -527,7 +527,7 @@ type beats struct {
 	live atomic.Int64
 }
 
-func (b *beats) Beat(_ context.Context, _ string, redisOK bool) (stock.Pulse, error) {
+func (b *beats) Beat(_ context.Context, _ string, redisOK bool, _ []bool) (stock.Pulse, error) {
 	if b.down.Load() {
 		return stock.Pulse{}, stock.ErrUnavailable
 	}

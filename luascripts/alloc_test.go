@@ -47,7 +47,7 @@ func TestAllocationBudget(t *testing.T) {
 			c.change(one)
 			alone := testing.AllocsPerRun(200, func() {
 				renew(one)
-				if _, err := r.Reserve(context.Background(), r.p("sku-0"), one, time.Minute); err != nil {
+				if _, err := r.Reserve(context.Background(), r.p("sku-0"), one, time.Minute, false); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -69,11 +69,11 @@ func TestAllocationBudget(t *testing.T) {
 // fullBatch sends 128 reservations through a reserver of its own as Reserve does, from one goroutine.
 func (r *rig) fullBatch(res *stock.Reservation, renew func(*stock.Reservation)) {
 	v := &r.alone
-	v.c, v.p = r.Client, r.p("sku-0")
+	v.init(r.Client, r.p("sku-0"))
 	for range batchMaxDefault {
 		renew(res)
 		it := r.items.get()
-		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute))
+		it.fill(res, v.p, r.cfg.Partitions, ms(time.Minute), false)
 		v.pending = append(v.pending, it)
 	}
 	n := r.servers.of(v.p)

@@ -24,7 +24,7 @@ func (r *rig) parted(stockA, stockB int64) (a, b string) {
 
 func (r *rig) reserveIn(p int, res *stock.Reservation) stock.CacheReply {
 	r.Helper()
-	reply, err := r.Reserve(context.Background(), p, res, time.Minute)
+	reply, err := r.Reserve(context.Background(), p, res, time.Minute, false)
 	if err != nil {
 		r.Fatalf("reserve in %d: %v", p, err)
 	}
@@ -41,7 +41,7 @@ func (r *rig) closeIn(p int, closings ...stock.Closing) {
 // entry is the only open entry of a partition.
 func (r *rig) entry(p int) stock.OpenEntry {
 	r.Helper()
-	all, err := r.OpenEntries(context.Background(), p, 10)
+	all, _, err := r.OpenEntries(context.Background(), p, "", 10)
 	if err != nil || len(all) != 1 {
 		r.Fatalf("partition %d has %d entries, want 1, %v", p, len(all), err)
 	}
@@ -210,8 +210,8 @@ func TestPeeksAndReservesShareABatch(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		r.open(1)
 		r.load("s", 3)
-		take := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), 60_000} }
-		look := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), peek} }
+		take := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), 60_000, false} }
+		look := func(n int, try stock.Try, qty int64) asked { return asked{wish(n, try, "s", qty), peek, false} }
 		replies := r.batchIn(0, look(1, 1, 3), take(2, 1, 2), look(3, 1, 2), look(4, 1, 1), look(2, 1, 2), look(2, 9, 2), take(4, 1, 1), take(5, 1, 1))
 		want := []stock.CacheCode{stock.CacheWon, stock.CacheWon, stock.CacheWait, stock.CacheWon, stock.CacheWon, stock.CacheDuplicate,
 			stock.CacheWon, stock.CacheWait}
@@ -296,7 +296,7 @@ func TestWhatIsNoReservationOfThePartitionIsRefused(t *testing.T) {
 			"a bad line elsewhere":      {0, both(func(res *stock.Reservation) { res.Lines[1].Qty = 0 })},
 			"lines that are not merged": {0, both(func(res *stock.Reservation) { res.Lines[0], res.Lines[1] = res.Lines[1], res.Lines[0] })},
 		} {
-			if _, err := r.Reserve(ctx, c.p, c.res, time.Minute); !errors.Is(err, stock.ErrNotExecuted) {
+			if _, err := r.Reserve(ctx, c.p, c.res, time.Minute, false); !errors.Is(err, stock.ErrNotExecuted) {
 				t.Errorf("%s: reserve: %v", name, err)
 			}
 			if _, err := r.Peek(ctx, c.p, c.res); !errors.Is(err, stock.ErrNotExecuted) {

@@ -174,7 +174,7 @@ func TestC007_LargeNumbersStayApart(t *testing.T) {
 			}
 			r.want(sku, int64(i+1), 1)
 		}
-		entries, err := r.OpenEntries(context.Background(), 0, 10)
+		entries, _, err := r.OpenEntries(context.Background(), 0, "", 10)
 		if err != nil || len(entries) != len(skus) {
 			t.Fatalf("%d entries, %v", len(entries), err)
 		}

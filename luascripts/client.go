@@ -47,6 +47,7 @@ type Client struct {
 	scripts scripts
 	keys    []partitionKeys
 	reserve []reserver
+	claims  []claimer
 	closing []closer
 	// bulk bounds how many of them carry nothing but very many facts, as after an import: see floods.
 	bulk     chan struct{}
@@ -59,7 +60,7 @@ type Client struct {
 	mu      sync.RWMutex // guards closed, and running.Add against Shutdown
 	closed  bool
 	ending  chan struct{}
-	running sync.WaitGroup // runners of reservers and closers
+	running sync.WaitGroup // runners of batchers and closers
 }
 
 // Open makes a Client. It does not connect, so Redis may come later; with ModeEmbedded it starts the server. guard and log may be
@@ -76,7 +77,7 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 		log = zap.NewNop()
 	}
 	c := &Client{cfg: cfg, log: log, epochs: epochs, stale: func(int) {}, guard: guard, scripts: newScripts(),
-		keys: make([]partitionKeys, cfg.Partitions), reserve: make([]reserver, cfg.Partitions),
+		keys: make([]partitionKeys, cfg.Partitions), reserve: make([]reserver, cfg.Partitions), claims: make([]claimer, cfg.Partitions),
 		closing: make([]closer, cfg.Partitions), bulk: make(chan struct{}, bulkCalls), ending: make(chan struct{})}
 	if h, ok := epochs.(interface{ Stale(p int) }); ok {
 		c.stale = h.Stale
@@ -84,7 +85,8 @@ func Open(cfg Config, epochs Epochs, guard Guard, log *zap.Logger) (*Client, err
 	c.commands.New = func() any { return new(command) }
 	for p := range c.keys {
 		c.keys[p] = newPartitionKeys(cfg.Prefix, p)
-		c.reserve[p] = reserver{c: c, p: p}
+		c.reserve[p].init(c, p)
+		c.claims[p].init(c, p)
 		c.closing[p].c, c.closing[p].p = c, p
 	}
 	return c, c.start()
@@ -112,7 +114,7 @@ func (c *Client) start() error {
 	return nil
 }
 
-// Shutdown refuses new reservations, waits until those in flight are answered and the pending closes are sent, and ends all
+// Shutdown refuses new reservations and claims, waits until those in flight are answered and the pending closes are sent, and ends all
 // connections. If ctx ends first, the rest is cut off and ctx's error returned; a lost close is healed by the sweeper and the
 // tailer. A second call does nothing.
 func (c *Client) Shutdown(ctx context.Context) error {
@@ -188,6 +190,7 @@ func (c *Client) throughGuard(ctx context.Context, n *node, do func(context.Cont
 	ran := false
 	call := func() error {
 		ran = true
+		n.ramp.ran()
 		limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 		defer cancel()
 		reply, err = do(limited)
@@ -207,6 +210,7 @@ func (c *Client) throughGuard(ctx context.Context, n *node, do func(context.Cont
 		if refused == nil {
 			refused = errors.New("the guard did not run the call")
 		}
+		n.ramp.refused()
 		return nil, gone(stock.ErrNotExecuted, refused)
 	}
 	return reply, err

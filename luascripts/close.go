@@ -11,7 +11,9 @@ import (
 
 // CloseNow ends the open entries named, writes down what is known of their ids, and replaces registers by facts, now. stale: the
 // partition's epoch or the server is another than this replica knows, or a fact is of a newer epoch; the part sent so far may have been
-// done. It may be repeated. Entries, ids and facts must be of partition p; a reservation over several partitions is closed in each.
+// done. It may be repeated. Entries, ids and facts must be of partition p; a reservation over several partitions is closed in each, and
+// its claim in that of the id. A claim's closing ends no entry. An entry that was forwarded ahead may be closed only once its try has a
+// row: nothing here can check that.
 //
 // It blocks until all is done, one call of at most Config.Timeout after another, or ctx ends. Facts out of range are refused
 // (stock.ErrNotExecuted) before anything is sent; facts of an older epoch than the partition's never apply and are left out.
@@ -86,7 +88,11 @@ func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, clo
 	var hex [32]byte
 	for i := range closings {
 		appendIDHex(&hex, closings[i].ID)
-		cmd.keyOfBytes(k.id, hex[:])
+		if closings[i].Claim {
+			cmd.keyOfBytes(k.claim, hex[:])
+		} else {
+			cmd.keyOfBytes(k.id, hex[:])
+		}
 	}
 	cmd.takeKeys(k, epoch, takes)
 	cmd.int(epoch)
@@ -107,21 +113,25 @@ func (c *Client) encodeClose(cmd *command, p int, epoch int64, runID string, clo
 	cmd.takes(epoch, takes)
 }
 
-// fact adds ver, base, rest and paused. Strong SKUs sell what is available; what was granted is the rest.
+// fact adds ver, base, rest, paused and ahead.
 func (c *command) fact(f *stock.Fact) {
 	c.int(f.Ver)
-	c.int(f.Available)
-	c.int(f.Granted)
+	c.int(f.Base())
+	c.int(f.Rest())
 	c.bool(f.Paused)
+	c.bool(f.Ahead)
 }
 
-// closing adds the record of a won try, or a lost try alone.
+// closing adds the record of a won try, or a lost try alone. Of a claim, a stroke behind it.
 func (c *command) closing(k *stock.Closing) {
 	from := len(c.buf)
 	if k.Won {
 		c.buf = appendRecord(c.buf, k.Try, k.Fingerprint)
 	} else {
 		c.buf = appendHex(c.buf, uint64(k.Try))
+	}
+	if k.Claim {
+		c.buf = append(c.buf, '|')
 	}
 	c.cut(from)
 }
@@ -154,6 +164,9 @@ func checkFact(f *stock.Fact) error {
 	if f.Available < 0 || f.Granted < 0 || f.Available > stock.MaxQuantity || f.Granted > stock.MaxQuantity-f.Available {
 		return fmt.Errorf("%w: fact of %s: available %d and granted %d must be from 0 to %d together", stock.ErrNotExecuted, f.SKU,
 			f.Available, f.Granted, stock.MaxQuantity)
+	}
+	if f.Doubtful < 0 || f.Doubtful > f.Granted {
+		return fmt.Errorf("%w: fact of %s: doubtful %d must be from 0 to granted %d", stock.ErrNotExecuted, f.SKU, f.Doubtful, f.Granted)
 	}
 	if f.Ver < 0 || f.Ver > stock.MaxQuantity || f.Epoch < 0 || f.Epoch > stock.MaxQuantity {
 		return fmt.Errorf("%w: fact of %s: epoch %d and ver %d must be from 0 to %d", stock.ErrNotExecuted, f.SKU, f.Epoch, f.Ver,

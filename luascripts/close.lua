@@ -2,12 +2,12 @@
 -- reordered and sent by anyone: an entry goes only with its own try, a fact replaces only an older one, and so does what it says of a
 -- user.
 --
--- KEYS  1 partition   hash epoch, run_id, ids
+-- KEYS  1 partition   hash epoch, run_id, ids, open
 --       2 open        hash id → entry
 --       3 due         zset id by deadline, ms
 --       4 out         hash SKU → units in open, '#' → epoch it was summed under
 --       5 …           F keys of SKUs, one a fact
---       then          N id records, one a closing; the name ends with the id, 32 hex digits
+--       then          N id records or claims, one a closing; the name ends with the id, 32 hex digits
 --       then          U take registers: string epoch,ver,qty
 -- ARGV  1 epoch       that the caller knows, 1 … 2^53; every fact is of this epoch
 --       2 run id      of the server that was loaded; '' = do not ask
@@ -16,8 +16,9 @@
 --       5 take TTL    of a take register, from its writing on; it is not renewed, ms
 --       6 F           facts, 0 … 128
 --       7 N           closings, 0 … 128; U is 0 … 512, F + N + U ≥ 1
---       then F times  ver, base, rest (0 … 2^53), paused (0 | 1)
---       then N times  try|fingerprint if won, try (16 hex digits) if lost
+--       then F times  ver, base, rest (0 … 2^53), paused (0 | 1), ahead (0 | 1)
+--       then N times  try|fingerprint if won, try if lost, 16 hex digits each; of a claim the same with a | behind, which is the claim
+--                     of an owner who is done. A claim's closing leaves open alone: the entry is the record's
 --       then U times  epoch,ver,qty: what a user has of a SKU since that transaction, each 0 … 2^53, of this epoch
 -- Reply 'S' stale: nothing was read or written
 --       'K' n: done; n registers or entries were not what they must be and were left untouched
@@ -45,19 +46,19 @@ local function fall(lines)
 end
 
 if N > 0 then
-  local ids, first = {}, 8 + 4 * F
+  local ids, first = {}, 8 + 5 * F
   for i = 1, N do ids[i] = string.sub(KEYS[4 + F + i], -32) end
   local entries = redis.call('HMGET', KEYS[2], unpack(ids))
   local records = redis.call('MGET', unpack(KEYS, 5 + F, 4 + F + N))
-  local entry, record = {}, {} -- by id: a closing sees what an earlier one of the same batch did
+  local entry, record = {}, {} -- by id and by key: a closing sees what an earlier one of the same batch did
   for i = 1, N do
     entry[ids[i]] = entries[i]
-    record[ids[i]] = records[i]
+    record[KEYS[4 + F + i]] = records[i]
   end
   for i = 1, N do
-    local id, record_or_try = ids[i], ARGV[first + i - 1]
-    local open, try = entry[id], string.sub(record_or_try, 1, 16)
-    if open and string.sub(open, 1, 16) == try then
+    local id, key, becomes = ids[i], KEYS[4 + F + i], ARGV[first + i - 1]
+    local open, try, of_claim = entry[id], string.sub(becomes, 1, 16), string.sub(becomes, -1) == '|'
+    if open and not of_claim and string.sub(open, 1, 16) == try then
       local lines = lines_of(open)
       if lines then
         fall(lines)
@@ -67,12 +68,12 @@ if N > 0 then
         corrupt = corrupt + 1
       end
     end
-    if #record_or_try > 16 then
-      writes[#writes + 1] = {KEYS[4 + F + i], record_or_try}
-      record[id] = record_or_try
-    elseif record[id] and string.sub(record[id], 1, 16) == try then
-      writes[#writes + 1] = {KEYS[4 + F + i], false}
-      record[id] = false
+    if #becomes > 17 then
+      writes[#writes + 1] = {key, becomes}
+      record[key] = becomes
+    elseif record[key] and string.sub(record[key], 1, 16) == try then
+      writes[#writes + 1] = {key, false}
+      record[key] = false
     end
   end
 end
@@ -107,9 +108,9 @@ for f = 1, F do
     seen[#seen + 1] = KEYS[4 + f]
     if not ver then
       corrupt = corrupt + 1
-    elseif tonumber(ARGV[4 + 4 * f]) > (stands[KEYS[4 + f]] or ver) then
+    elseif tonumber(ARGV[3 + 5 * f]) > (stands[KEYS[4 + f]] or ver) then
       newer[#newer + 1] = f
-      stands[KEYS[4 + f]] = tonumber(ARGV[4 + 4 * f])
+      stands[KEYS[4 + f]] = tonumber(ARGV[3 + 5 * f])
     end
   end
 end
@@ -120,7 +121,7 @@ local takes, heard = {}, {} -- by key: register to write; epoch and ver as they 
 if U > 0 then
   local standing = redis.call('MGET', unpack(KEYS, 5 + F + N))
   for u = 1, U do
-    local key, register = KEYS[4 + F + N + u], ARGV[7 + 4 * F + N + u]
+    local key, register = KEYS[4 + F + N + u], ARGV[7 + 5 * F + N + u]
     heard[key] = heard[key] or {take_of(standing[u])}
     local epoch, ver = take_of(register)
     local e, v = heard[key][1] or -1, heard[key][2] or -1
@@ -146,8 +147,8 @@ for _, w in ipairs(writes) do
   end
 end
 for _, f in ipairs(newer) do
-  local a = 4 + 4 * f
-  redis.call('HSET', KEYS[4 + f], 'ver', ARGV[a], 'base', ARGV[a + 1], 'rest', ARGV[a + 2], 'paused', ARGV[a + 3])
+  local a = 3 + 5 * f
+  redis.call('HSET', KEYS[4 + f], 'ver', ARGV[a], 'base', ARGV[a + 1], 'rest', ARGV[a + 2], 'paused', ARGV[a + 3], 'ahead', ARGV[a + 4])
 end
 for key, register in pairs(takes) do redis.call('SET', key, register, 'PX', take_ttl) end
 for _, key in ipairs(seen) do redis.call('PEXPIRE', key, ttl) end

@@ -73,6 +73,9 @@ type Config struct {
 	BatchMax int
 	// PendingMax bounds, per partition, the reservations that wait for a call, and likewise closings and facts. Defaults to 8192.
 	PendingMax int
+	// Ramp is how many calls a second for buyers a node gets at first after its breaker has closed; they double each 250 ms until they
+	// bind no more. Reservations and claims wait for their turn until their own deadlines. 0 … 100,000; 0: no ramp.
+	Ramp int
 }
 
 // withDefaults is a completed copy.
@@ -121,6 +124,7 @@ func (c Config) validate() error {
 	between("redis.partitions", c.Partitions, 1, partitionsMax)
 	between("redis.batch_max", c.BatchMax, 1, batchMaxDefault)
 	between("redis.pending_max", c.PendingMax, 1, 1<<20)
+	between("redis.ramp", c.Ramp, 0, rampEnd)
 	if c.Timeout < time.Millisecond {
 		complain("redis.timeout is %s, at least 1ms is needed", c.Timeout)
 	}

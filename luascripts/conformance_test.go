@@ -153,7 +153,7 @@ func (r *rig) batch(all ...*stock.Reservation) []stock.CacheReply {
 	r.Helper()
 	items := make([]asked, len(all))
 	for i, res := range all {
-		items[i] = asked{res, ms(time.Minute)}
+		items[i] = asked{res, ms(time.Minute), false}
 	}
 	return r.batchIn(r.p(all[0].Lines[0].SKU), items...)
 }
@@ -161,16 +161,18 @@ func (r *rig) batch(all ...*stock.Reservation) []stock.CacheReply {
 // asked is a reservation as it is sent, or a peek at it.
 type asked struct {
 	*stock.Reservation
-	ttl int64
+	ttl   int64
+	ahead bool
 }
 
 // batchIn is batch in partition p, also of peeks.
 func (r *rig) batchIn(p int, all ...asked) []stock.CacheReply {
 	r.Helper()
-	v := &reserver{c: r.Client, p: p}
+	v := &reserver{}
+	v.init(r.Client, p)
 	for _, a := range all {
 		it := r.items.get()
-		it.fill(a.Reservation, p, r.cfg.Partitions, a.ttl)
+		it.fill(a.Reservation, p, r.cfg.Partitions, a.ttl, a.ahead)
 		it.state.Store(stateSent)
 		v.batch = append(v.batch, it)
 	}
@@ -305,8 +307,8 @@ func mustRunID(r *rig) string {
 func TestOpenPartitionOnlyGoesUp(t *testing.T) {
 	onBoth(t, func(t *testing.T, r *rig) {
 		ctx, id := context.Background(), mustRunID(r)
-		if epoch, _, _, err := r.Partition(ctx, 0); epoch != 0 || err != nil {
-			t.Fatalf("empty: epoch %d, %v", epoch, err)
+		if is, err := r.Partition(ctx, 0); is.Epoch != 0 || err != nil {
+			t.Fatalf("empty: %+v, %v", is, err)
 		}
 		r.open(3)
 		if err := r.OpenPartition(ctx, 0, 3, id); err != nil {
@@ -318,8 +320,8 @@ func TestOpenPartitionOnlyGoesUp(t *testing.T) {
 		if err := r.OpenPartition(ctx, 0, 2, id); !errors.Is(err, stock.ErrNotExecuted) {
 			t.Fatalf("a lower one: %v", err)
 		}
-		if epoch, pinned, ids, err := r.Partition(ctx, 0); epoch != 3 || pinned != id || ids || err != nil {
-			t.Fatalf("%d %q %v %v", epoch, pinned, ids, err)
+		if is, err := r.Partition(ctx, 0); is != (stock.PartitionRegister{Epoch: 3, RunID: id}) || err != nil {
+			t.Fatalf("%+v %v", is, err)
 		}
 	})
 }
@@ -388,9 +390,9 @@ func TestDueGivesAllThatASettleNeeds(t *testing.T) {
 		if due[0].ID != late.ID || due[0].Overdue < 0 {
 			t.Fatalf("due: %+v", due)
 		}
-		all, err := r.OpenEntries(ctx, 0, 10)
-		if err != nil || len(all) != 2 || all[1].Overdue > 0 {
-			t.Fatalf("%+v, %v", all, err)
+		all := r.allOpen(0, 10)
+		if len(all) != 2 || all[1].Overdue > 0 || all[0].Epoch != 1 || due[0].Epoch != 1 {
+			t.Fatalf("%+v, due %+v", all, due)
 		}
 		if got := fmt.Sprintf("%+v", all[1].Reservation); got != fmt.Sprintf("%+v", *res) {
 			t.Fatalf("got  %s\nwant %+v", got, *res)
@@ -400,13 +402,16 @@ func TestDueGivesAllThatASettleNeeds(t *testing.T) {
 		if again, err := r.Due(ctx, 0, 10); err != nil || len(again) != 0 {
 			t.Fatalf("%+v, %v", again, err)
 		}
-		if all, err := r.OpenEntries(ctx, 0, 10); err != nil || len(all) != 2 {
-			t.Fatalf("%+v, %v", all, err)
+		if n := r.raw.ZCard(ctx, r.keys[0].due.(string)).Val(); n != 2 {
+			t.Fatalf("%d deadlines were written anew, want 2", n)
+		}
+		if all := r.allOpen(0, 10); len(all) != 2 || all[0].Overdue > 0 {
+			t.Fatalf("%+v", all)
 		}
 		// open lost: what is left in due goes.
 		r.raw.Del(ctx, r.keys[0].open.(string))
-		if all, err := r.OpenEntries(ctx, 0, 10); err != nil || len(all) != 0 {
-			t.Fatalf("%+v, %v", all, err)
+		if again, err := r.Due(ctx, 0, 10); err != nil || len(again) != 0 {
+			t.Fatalf("%+v, %v", again, err)
 		}
 		if n := r.raw.ZCard(ctx, r.keys[0].due.(string)).Val(); n != 0 {
 			t.Fatalf("%d orphans", n)

@@ -242,6 +242,72 @@ func TestC018_NoReplyGoesToAnotherCommand(t *testing.T) {
 	}
 }
 
+// C018: late replies to claims. Nobody hears who has another id, and what was unknown is one's own when it is asked again.
+func TestC018_NoClaimHearsOfAnother(t *testing.T) {
+	t.Parallel()
+	const partitions, ids, rounds = 8, 40, 6
+	timeout := 60 * time.Millisecond
+	r, proxy := proxied(t, Config{Timeout: timeout, Partitions: partitions}, nil)
+	ctx := context.Background()
+	r.patiently(func() error { return r.openAll(1) })
+	for p := range partitions {
+		r.patiently(func() error { return r.OpenAhead(ctx, p, 1) })
+	}
+	claim := func(n int, try stock.Try) (stock.ClaimReply, *stock.Reservation, error) {
+		res := wish(n, try, "s", 1)
+		res.Owner = res.ID.String()
+		reply, err := r.Claim(ctx, stock.ClaimPartition(res.ID, partitions), res, time.Hour, 0)
+		return reply, res, err
+	}
+	for n := range ids {
+		r.patiently(func() error { _, _, err := claim(n, 1); return err })
+	}
+	var mu sync.Mutex
+	unknown := make(map[int]stock.Try)
+	for round := range rounds {
+		if round%2 == 1 {
+			proxy.Delay(0, 2*timeout)
+		} else {
+			proxy.Delay(0, 0)
+		}
+		var all sync.WaitGroup
+		for n := range 4 * ids { // half of them are had by others
+			all.Go(func() {
+				id := n % ids
+				if n%2 == 1 {
+					id = 10_000*(round+1) + n
+				}
+				reply, res, err := claim(id, 2)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case errors.Is(err, stock.ErrUnknown) && n%2 == 1:
+					unknown[id] = 2
+				case err != nil:
+				case reply.Code == stock.ClaimTaken && (id >= ids || reply.KnownOwner != res.Owner || reply.KnownTry != 1):
+					t.Errorf("id %d got another's reply: %+v", id, reply)
+				case reply.Code != stock.ClaimTaken && (id < ids || reply.Code != stock.ClaimOurs):
+					t.Errorf("id %d got another's reply: %+v", id, reply)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if len(unknown) == 0 {
+		t.Fatal("no reply came late: the test has shown nothing")
+	}
+	proxy.Delay(0, 0)
+	for id, try := range unknown {
+		r.patiently(func() error {
+			reply, _, err := claim(id, try)
+			if err == nil && reply.Code != stock.ClaimOurs {
+				t.Errorf("unknown, asked again: %+v", reply)
+			}
+			return err
+		})
+	}
+}
+
 // patiently repeats what failed with a class of stock.
 func (r *rig) patiently(f func() error) {
 	r.Helper()

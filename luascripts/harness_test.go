@@ -1,8 +1,10 @@
 package luascripts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,14 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeEpochs struct {
 	mu    sync.Mutex
 	epoch map[int]int64
-	runID string
+	runID map[int]string
 	hints int
 }
 
 func (e *fakeEpochs) Epoch(p int) (int64, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.epoch[p], e.runID
+	return e.epoch[p], e.runID[p]
 }
 
 func (e *fakeEpochs) Stale(int) {
@@ -40,7 +42,7 @@ func (e *fakeEpochs) Stale(int) {
 func (e *fakeEpochs) learn(p int, epoch int64, runID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.epoch[p], e.runID = epoch, runID
+	e.epoch[p], e.runID[p] = epoch, runID
 }
 
 // rig is one client with a Redis of its own, and a plain connection to look behind it.
@@ -60,7 +62,7 @@ const generous = 5 * time.Second
 
 func newRig(t testing.TB, cfg Config, guard Guard) *rig {
 	t.Helper()
-	r := &rig{TB: t, epochs: &fakeEpochs{epoch: map[int]int64{}}}
+	r := &rig{TB: t, epochs: &fakeEpochs{epoch: map[int]int64{}, runID: map[int]string{}}}
 	if cfg.Mode != ModeEmbedded && cfg.Addresses == nil {
 		r.server = testservices.StartRedis(t)
 		cfg.Addresses = []string{r.server.Addr}
@@ -133,7 +135,7 @@ func (r *rig) prededuct(ctx context.Context, res *stock.Reservation, ttl time.Du
 	if len(res.Lines) > 0 {
 		p = r.p(res.Lines[0].SKU)
 	}
-	return r.Reserve(ctx, p, res, ttl)
+	return r.Reserve(ctx, p, res, ttl, false)
 }
 
 func (r *rig) ask1(res *stock.Reservation) stock.CacheReply {
@@ -275,4 +277,50 @@ func (r *rig) peek(p int, res *stock.Reservation) stock.CacheReply {
 // takeKey is the key of a take register.
 func (r *rig) takeKey(sku, activity, user string) string {
 	return r.keys[r.p(sku)].take + string(appendTakeName(nil, sku, activity, user))
+}
+
+// claimed is a claim as it is sent.
+type claimed struct {
+	*stock.Reservation
+	replace stock.Try
+}
+
+// claimBatch sends claims of partition 0 as one batch, in order.
+func (r *rig) claimBatch(all ...claimed) []stock.ClaimReply {
+	r.Helper()
+	v := &claimer{}
+	v.init(r.Client, 0)
+	for _, a := range all {
+		it := r.items.get()
+		it.fillClaim(a.Reservation, 60_000, a.replace)
+		it.state.Store(stateSent)
+		v.batch = append(v.batch, it)
+	}
+	items := slices.Clone(v.batch)
+	v.send(r.servers.of(0))
+	replies := make([]stock.ClaimReply, len(items))
+	for i, it := range items {
+		<-it.done
+		if it.err != nil {
+			r.Fatal(it.err)
+		}
+		replies[i] = it.claim
+	}
+	return replies
+}
+
+// allOpen reads all open entries of p in pages, the longest overdue first.
+func (r *rig) allOpen(p, limit int) (all []stock.OpenEntry) {
+	r.Helper()
+	for after := ""; ; {
+		page, next, err := r.OpenEntries(context.Background(), p, after, limit)
+		if err != nil {
+			r.Fatal(err)
+		}
+		all = append(all, page...)
+		if after = next; after == "" {
+			slices.SortFunc(all, func(a, b stock.OpenEntry) int { return cmp.Compare(b.Overdue, a.Overdue) })
+			return all
+		}
+	}
 }

@@ -12,12 +12,13 @@ import (
 // that needs several finds them on one node of a cluster. A SKU stands behind the tag and cannot close it: stock.CheckSKU allows
 // no braces. Only the first brace pair of a name is its tag, so an activity or a user behind it may hold any byte.
 //
-//	{stockgate:7}:part          hash    epoch, run_id, ids
+//	{stockgate:7}:part          hash    epoch, run_id, ids, open
 //	{stockgate:7}:open          hash    id → entry of a try that is not settled yet
 //	{stockgate:7}:due           zset    id by deadline, ms
 //	{stockgate:7}:out           hash    SKU → units in open; '#' → epoch they were summed under
-//	{stockgate:7}:sku:<sku>     hash    epoch, base, rest, ver, paused
+//	{stockgate:7}:sku:<sku>     hash    epoch, base, rest, ver, paused, ahead
 //	{stockgate:7}:id:<id>       string  try|fingerprint
+//	{stockgate:7}:claim:<id>    string  try|fingerprint|owner: who orders ahead under an id, in the partition of the id, not of its SKUs
 //	{stockgate:7}:take:<name>   string  epoch,ver,qty: what a user has of a SKU in an activity; see appendTakeName
 //	{stockgate:7}:tokens:<name> string  missing,at: tokens of a limit that all replicas share; see tokenKey
 //	stockgate:meta              hash    deployment, partitions, prefix
@@ -29,14 +30,14 @@ import (
 // need not make new ones.
 type partitionKeys struct {
 	part, open, due, out any // string
-	sku, id, take        string
+	sku, id, take, claim string
 	tokens               string
 }
 
 func newPartitionKeys(prefix string, p int) partitionKeys {
 	tag := "{" + prefix + ":" + strconv.Itoa(p) + "}:"
 	return partitionKeys{part: tag + "part", open: tag + "open", due: tag + "due", out: tag + "out", sku: tag + "sku:", id: tag + "id:",
-		take: tag + "take:", tokens: tag + "tokens:"}
+		take: tag + "take:", claim: tag + "claim:", tokens: tag + "tokens:"}
 }
 
 func metaKey(prefix string) string { return prefix + ":meta" }

@@ -234,24 +234,30 @@ type clusterRig struct {
 
 func newClusterRig(t *testing.T) *clusterRig {
 	t.Helper()
+	return newClusterRigNamed(t, "")
+}
+
+// newClusterRigNamed has another prefix than the default.
+func newClusterRigNamed(t *testing.T, prefix string) *clusterRig {
+	t.Helper()
 	c := &clusterRig{set: testservices.StartCluster(t), guard: newNodeGuard()}
-	c.rig = newRig(t, Config{Mode: ModeCluster, Addresses: c.set.Addresses()[:2], PinRunID: true, Partitions: 8, Timeout: short}, c.guard)
+	c.rig = newRig(t, Config{Mode: ModeCluster, Addresses: c.set.Addresses()[:2], PinRunID: true, Partitions: 8, Timeout: short, Prefix: prefix},
+		c.guard)
 	if err := c.Check(context.Background(), "d"); err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// openParts begins an epoch of the partitions named, each pinned to its own node. The replica's epochs know one run id, so they are
-// those of one node.
+// openParts begins an epoch of the partitions named, each pinned to its own node.
 func (c *clusterRig) openParts(epoch int64, ps ...int) {
 	c.Helper()
 	ctx := context.Background()
-	runID, err := c.RunIDOf(ctx, c.NodeOf(ps[0]))
-	if err != nil {
-		c.Fatal(err)
-	}
 	for _, p := range ps {
+		runID, err := c.RunIDOf(ctx, c.NodeOf(p))
+		if err != nil {
+			c.Fatal(err)
+		}
 		if err := c.OpenPartition(ctx, p, epoch, runID); err != nil {
 			c.Fatal(err)
 		}

@@ -8,7 +8,8 @@ import (
 )
 
 // Load makes the keys of SKUs, with base and rest from facts and out summed from open. Only Load makes SKU keys. A SKU that has a
-// readable key under this epoch only gets the fact if it is newer; a corrupt one is made anew. stale: the partition's epoch, a
+// readable key under this epoch only gets the fact if it is newer; a corrupt one is made anew. Of a SKU that sells ahead a key is made only
+// once p is open for that (OpenAhead); before, its fact is left out without a word, so that it counts as not loaded. stale: the partition's epoch, a
 // fact's epoch or the server is another than this replica knows; load again after it has learned the new one.
 //
 // A transaction that commits between the reading of a fact and its Load sends its own fact to a key that is not there yet, where it

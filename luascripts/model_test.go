@@ -15,19 +15,29 @@ import (
 // cannot be wrong.
 type model struct {
 	epoch, idsEpoch int64
+	openEpoch       int64 // under which its SKUs may sell ahead and ids be claimed
 	skus            map[string]*modelSKU
 	open            map[stock.ID]*stock.Reservation
+	ahead           map[stock.ID]bool // which of them went ahead
+	claims          map[stock.ID]claim
 	records         map[stock.ID]stock.Closing // try and fingerprint
 	takes           map[stock.UserTake]take    // by what they are of, Qty 0
 }
 
 type modelSKU struct {
 	epoch, ver, base, rest int64
-	paused                 bool
+	paused, ahead          bool
+}
+
+// claim is who has an id.
+type claim struct {
+	try         stock.Try
+	fingerprint uint64
+	owner       string
 }
 
 func newModel() *model {
-	return &model{skus: map[string]*modelSKU{}, open: map[stock.ID]*stock.Reservation{}, records: map[stock.ID]stock.Closing{},
+	return &model{skus: map[string]*modelSKU{}, open: map[stock.ID]*stock.Reservation{}, ahead: map[stock.ID]bool{}, claims: map[stock.ID]claim{}, records: map[stock.ID]stock.Closing{},
 		takes: map[stock.UserTake]take{}}
 }
 
@@ -42,27 +52,45 @@ func (m *model) out(sku string) (n int64) {
 	return n
 }
 
-func (m *model) reserve(epoch int64, r *stock.Reservation, ttl int64) stock.CacheReply {
+// reserve answers a batch. What is free is told as it is after all of them.
+func (m *model) reserve(epoch int64, batch []asked) []stock.CacheReply {
+	replies := make([]stock.CacheReply, len(batch))
+	for i, a := range batch {
+		replies[i] = m.reserveOne(epoch, a)
+	}
+	for i := range replies {
+		if replies[i].Ahead {
+			replies[i].Free = replies[i].Base - m.out(replies[i].SKU)
+		}
+	}
+	return replies
+}
+
+func (m *model) reserveOne(epoch int64, a asked) stock.CacheReply {
 	if epoch != m.epoch {
 		return stock.CacheReply{Code: stock.CacheStale}
 	}
-	reply := m.decide(r)
-	reply.IDsLoaded = m.idsEpoch == m.epoch
-	if reply.Code == stock.CacheWon && m.open[r.ID] == nil && ttl != peek {
-		m.open[r.ID] = r
+	r := a.Reservation
+	reply := m.decide(r, a.ahead)
+	reply.IDsLoaded, reply.Epoch = m.idsEpoch == m.epoch, epoch
+	if reply.Code == stock.CacheWon && m.open[r.ID] == nil && a.ttl != peek {
+		m.open[r.ID], m.ahead[r.ID] = r, a.ahead
 		m.records[r.ID] = won(r)
 	}
 	return reply
 }
 
-func (m *model) decide(r *stock.Reservation) stock.CacheReply {
+func (m *model) decide(r *stock.Reservation, ahead bool) stock.CacheReply {
 	entry, record := m.open[r.ID], m.records[r.ID]
 	if record.Try != 0 {
 		return m.known(r, record, entry)
 	}
+	if ahead && m.openEpoch != m.epoch {
+		return stock.CacheReply{Code: stock.CacheDraining, SKU: firstOwn(r)}
+	}
 	code, sku := stock.CacheWon, firstOwn(r)
 	for i, l := range r.Lines {
-		if c := m.line(l, r.User, r.TermsOf(i)); own(l.SKU) && c < code {
+		if c := m.line(l, r.User, r.TermsOf(i), ahead); own(l.SKU) && c < code {
 			code, sku = c, l.SKU
 		}
 	}
@@ -93,7 +121,7 @@ func firstOwn(r *stock.Reservation) string {
 	return ""
 }
 
-func (m *model) line(l stock.Line, user string, terms stock.LineTerms) stock.CacheCode {
+func (m *model) line(l stock.Line, user string, terms stock.LineTerms, ahead bool) stock.CacheCode {
 	s, has := m.skus[l.SKU], m.takes[stock.UserTake{Activity: terms.Activity, SKU: l.SKU, User: user}]
 	switch {
 	case s == nil || s.epoch != m.epoch:
@@ -104,7 +132,7 @@ func (m *model) line(l stock.Line, user string, terms stock.LineTerms) stock.Cac
 		return stock.CacheLimit
 	case l.Qty > s.base+s.rest:
 		return stock.CacheSoldOut
-	case l.Qty > s.base-m.out(l.SKU):
+	case l.Qty > s.base-m.out(l.SKU), ahead && !s.ahead:
 		return stock.CacheWait
 	}
 	return stock.CacheWon
@@ -113,7 +141,7 @@ func (m *model) line(l stock.Line, user string, terms stock.LineTerms) stock.Cac
 func (m *model) tell(code stock.CacheCode, sku string) stock.CacheReply {
 	reply := stock.CacheReply{Code: code, SKU: sku}
 	if s := m.skus[sku]; s != nil && s.epoch == m.epoch {
-		reply.Base, reply.Rest, reply.Ver = s.base, s.rest, s.ver
+		reply.Base, reply.Rest, reply.Ver, reply.Ahead = s.base, s.rest, s.ver, s.ahead
 	}
 	return reply
 }
@@ -123,6 +151,10 @@ func (m *model) close(epoch int64, closings []stock.Closing, facts []stock.Fact)
 		return true
 	}
 	for _, k := range closings {
+		if k.Claim {
+			m.closeClaim(k)
+			continue
+		}
 		if e := m.open[k.ID]; e != nil && e.Try == k.Try {
 			delete(m.open, k.ID)
 		}
@@ -139,6 +171,32 @@ func (m *model) close(epoch int64, closings []stock.Closing, facts []stock.Fact)
 		m.hear(f)
 	}
 	return false
+}
+
+func (m *model) closeClaim(k stock.Closing) {
+	if k.Won {
+		m.claims[k.ID] = claim{try: k.Try, fingerprint: k.Fingerprint}
+	} else if m.claims[k.ID].try == k.Try {
+		delete(m.claims, k.ID)
+	}
+}
+
+func (m *model) claim(epoch int64, r *stock.Reservation, replace stock.Try) stock.ClaimReply {
+	switch {
+	case epoch != m.epoch:
+		return stock.ClaimReply{Code: stock.ClaimStale}
+	case m.openEpoch != m.epoch:
+		return stock.ClaimReply{Code: stock.ClaimDraining, Epoch: epoch}
+	}
+	reply, has := stock.ClaimReply{Code: stock.ClaimOurs, IDsLoaded: m.idsEpoch == m.epoch, Epoch: epoch}, m.claims[r.ID]
+	switch {
+	case has.try == r.Try:
+	case has.try == 0 || has.try == replace:
+		m.claims[r.ID] = claim{r.Try, r.Fingerprint, r.Owner}
+	default:
+		reply.Code, reply.KnownTry, reply.KnownFingerprint, reply.KnownOwner = stock.ClaimTaken, has.try, has.fingerprint, has.owner
+	}
+	return reply
 }
 
 // hear keeps what a fact says of users, if it is of this epoch and newer.
@@ -163,7 +221,13 @@ func (m *model) load(epoch int64, facts []stock.Fact) (stale bool) {
 		}
 	}
 	for _, f := range facts {
-		if s := m.skus[f.SKU]; s == nil || s.epoch != m.epoch || f.Ver > s.ver {
+		s := m.skus[f.SKU]
+		missing := s == nil || s.epoch != m.epoch
+		if missing && f.Ahead && m.openEpoch != m.epoch {
+			m.hear(f)
+			continue // it would be loaded while nobody knows what was sold from its grant
+		}
+		if missing || f.Ver > s.ver {
 			m.put(f)
 		}
 		m.hear(f)
@@ -172,7 +236,11 @@ func (m *model) load(epoch int64, facts []stock.Fact) (stale bool) {
 }
 
 func (m *model) put(f stock.Fact) {
-	m.skus[f.SKU] = &modelSKU{epoch: f.Epoch, ver: f.Ver, base: f.Available, rest: f.Granted, paused: f.Paused}
+	s := &modelSKU{epoch: f.Epoch, ver: f.Ver, base: f.Available, rest: f.Granted, paused: f.Paused, ahead: f.Ahead}
+	if f.Ahead {
+		s.base, s.rest = f.Granted-f.Doubtful, f.Available+f.Doubtful
+	}
+	m.skus[f.SKU] = s
 }
 
 // What the machine draws from: few ids, tries, SKUs and users, so that they meet. A cart may have a line of the other partition, which
@@ -213,15 +281,19 @@ func drawTerms(t *rapid.T, lines int) []stock.LineTerms {
 
 // drawAsked is a reservation or a peek.
 func drawAsked(t *rapid.T) asked {
-	return asked{drawReservation(t), rapid.SampledFrom([]int64{60_000, 60_000, peek}).Draw(t, "ttl")}
+	a := asked{drawReservation(t), rapid.SampledFrom([]int64{60_000, 60_000, peek}).Draw(t, "ttl"), false}
+	a.ahead = a.ttl != peek && rapid.Bool().Draw(t, "ahead")
+	return a
 }
 
 func drawClosing(t *rapid.T) stock.Closing {
 	r := drawReservation(t)
+	k := lost(r)
 	if rapid.Bool().Draw(t, "won") {
-		return won(r)
+		k = won(r)
 	}
-	return lost(r)
+	k.Claim = rapid.IntRange(0, 3).Draw(t, "claim") == 0
+	return k
 }
 
 func drawFact(t *rapid.T, epoch int64) stock.Fact {
@@ -230,12 +302,14 @@ func drawFact(t *rapid.T, epoch int64) stock.Fact {
 		return stock.UserTake{Activity: rapid.SampledFrom(modelActivities).Draw(t, "activity"), SKU: sku,
 			User: rapid.SampledFrom(modelUsers).Draw(t, "user"), Qty: rapid.Int64Range(0, 4).Draw(t, "has")}
 	}), 0, 2).Draw(t, "takes")
-	return stock.Fact{SKU: sku, Takes: takes, Available: rapid.Int64Range(0, 8).Draw(t, "available"),
-		Granted: rapid.Int64Range(0, 3).Draw(t, "granted"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
+	granted := rapid.Int64Range(0, 5).Draw(t, "granted")
+	return stock.Fact{SKU: sku, Takes: takes, Available: rapid.Int64Range(0, 8).Draw(t, "available"), Granted: granted,
+		Ahead: rapid.Bool().Draw(t, "ahead"), Doubtful: rapid.SampledFrom([]int64{0, 0, granted / 2, granted}).Draw(t, "doubtful"), Paused: rapid.IntRange(0, 9).Draw(t, "paused") == 0,
 		Epoch: max(1, epoch+rapid.SampledFrom([]int64{0, 0, 0, 0, 0, -1, 1}).Draw(t, "of")), Ver: rapid.Int64Range(1, 30).Draw(t, "ver")}
 }
 
-// TestModel runs random sequences of reserve, close and load, repeated, reordered, with other tries and other epochs, against the
+// TestModel runs random sequences of reserve, claim, close and load, for SKUs that sell ahead and others, in partitions that are open for
+// that and others, repeated, reordered, with other tries and other epochs, against the
 // model. After each step everything in Redis is compared: so out = sum of open, out ≥ 0, and no unit is given twice.
 func TestModel(t *testing.T) {
 	onBothParted(t, 2, func(t *testing.T, r *rig) {
@@ -245,7 +319,7 @@ func TestModel(t *testing.T) {
 			machine := &machine{r: r, m: newModel(), runID: runID}
 			machine.begin(rt)
 			rt.Repeat(map[string]func(*rapid.T){
-				"reserve": machine.reserve, "close": machine.close, "load": machine.load, "begin": machine.begin,
+				"reserve": machine.reserve, "claim": machine.claim, "ahead": machine.openAhead, "close": machine.close, "load": machine.load, "begin": machine.begin,
 				"learn": machine.learn, "forget": machine.forget, "ids": machine.ids, "": machine.compare,
 			})
 		})
@@ -291,10 +365,40 @@ func (s *machine) ids(t *rapid.T) {
 func (s *machine) reserve(t *rapid.T) {
 	all := rapid.SliceOfN(rapid.Custom(drawAsked), 1, 6).Draw(t, "batch")
 	got := s.r.batchIn(0, all...)
-	for i, r := range all {
-		if want := s.m.reserve(s.knows, r.Reservation, r.ttl); got[i] != want {
-			t.Fatalf("item %d %+v:\ngot  %+v\nwant %+v", i, r, got[i], want)
+	for i, want := range s.m.reserve(s.knows, all) {
+		if got[i] != want {
+			t.Fatalf("item %d %+v:\ngot  %+v\nwant %+v", i, all[i], got[i], want)
 		}
+	}
+}
+
+// claim claims ids of partition 0. Another try's may be named, or one that does not stand.
+func (s *machine) claim(t *rapid.T) {
+	all := rapid.SliceOfN(rapid.Custom(drawClaim), 1, 6).Draw(t, "batch")
+	got := s.r.claimBatch(all...)
+	for i, a := range all {
+		if want := s.m.claim(s.knows, a.Reservation, a.replace); got[i] != want {
+			t.Fatalf("item %d %+v:\ngot  %+v\nwant %+v", i, a, got[i], want)
+		}
+	}
+}
+
+func drawClaim(t *rapid.T) claimed {
+	r := drawReservation(t)
+	for stock.ClaimPartition(r.ID, 2) != 0 {
+		r.ID[15] += 6
+	}
+	r.Owner = rapid.SampledFrom([]string{"gw-1", "", "|:"}).Draw(t, "owner")
+	return claimed{r, stock.Try(rapid.Uint64Range(0, 4).Draw(t, "replace"))}
+}
+
+func (s *machine) openAhead(t *rapid.T) {
+	err := s.r.OpenAhead(context.Background(), 0, s.knows)
+	if (err == nil) != (s.knows == s.m.epoch) {
+		t.Fatalf("open ahead under %d at %d: %v", s.knows, s.m.epoch, err)
+	}
+	if err == nil {
+		s.m.openEpoch = s.knows
 	}
 }
 
@@ -328,7 +432,7 @@ func (s *machine) fact(t *rapid.T) stock.Fact { return drawFact(t, s.knows) }
 // forget deletes what a TTL or an eviction could.
 func (s *machine) forget(t *rapid.T) {
 	k := s.r.keys[0]
-	switch rapid.SampledFrom([]string{"sku", "record", "due", "take"}).Draw(t, "what") {
+	switch rapid.SampledFrom([]string{"sku", "record", "due", "take", "claim"}).Draw(t, "what") {
 	case "sku":
 		delete(s.m.skus, "d")
 		s.r.raw.Del(context.Background(), k.sku+"d")
@@ -336,6 +440,10 @@ func (s *machine) forget(t *rapid.T) {
 		of := stock.UserTake{SKU: "e", User: "u"}
 		delete(s.m.takes, of)
 		s.r.raw.Del(context.Background(), s.r.takeKey(of.SKU, of.Activity, of.User))
+	case "claim":
+		id := stock.ID{15: 3}
+		delete(s.m.claims, id)
+		s.r.raw.Del(context.Background(), k.claim+id.String())
 	case "record":
 		id := stock.ID{15: 3}
 		delete(s.m.records, id)
@@ -360,18 +468,18 @@ func (s *machine) compare(t *rapid.T) {
 		}
 		want := stock.Registers{SKU: got.SKU, Loaded: true, Out: s.m.out(got.SKU)}
 		if loaded {
-			want.Base, want.Rest, want.Epoch, want.Ver, want.Paused = is.base, is.rest, is.epoch, is.ver, is.paused
+			want.Base, want.Rest, want.Epoch, want.Ver, want.Paused, want.Ahead = is.base, is.rest, is.epoch, is.ver, is.paused, is.ahead
 			if got != want {
 				t.Fatalf("got  %+v\nwant %+v", got, want)
 			}
 		}
 	}
-	entries, err := s.r.OpenEntries(ctx, 0, 100)
+	entries, _, err := s.r.OpenEntries(ctx, 0, "", 100)
 	if err != nil || len(entries) != len(s.m.open) {
 		t.Fatalf("%d open entries, want %d, %v", len(entries), len(s.m.open), err)
 	}
 	for _, e := range entries {
-		if want := s.m.open[e.ID]; want == nil || fmt.Sprint(*want) != fmt.Sprint(e.Reservation) {
+		if want := s.m.open[e.ID]; want == nil || fmt.Sprint(*want) != fmt.Sprint(e.Reservation) || e.Ahead != s.m.ahead[e.ID] || e.Epoch != s.m.epoch {
 			t.Fatalf("entry %+v, want %+v", e.Reservation, want)
 		}
 		for i, l := range slices.DeleteFunc(slices.Clone(e.Lines), func(l stock.Line) bool { return !own(l.SKU) }) {
@@ -392,6 +500,20 @@ func (s *machine) compare(t *rapid.T) {
 		}
 	}
 	s.compareTakes(t)
+	s.compareClaims(t)
+}
+
+func (s *machine) compareClaims(t *rapid.T) {
+	stands := s.r.raw.Keys(context.Background(), "*:claim:*").Val()
+	if len(stands) != len(s.m.claims) {
+		t.Fatalf("%d claims, want %d: %q", len(stands), len(s.m.claims), stands)
+	}
+	for id, want := range s.m.claims {
+		got := s.r.raw.Get(context.Background(), s.r.keys[0].claim+id.String()).Val()
+		if got != string(appendRecord(nil, want.try, want.fingerprint))+"|"+want.owner {
+			t.Fatalf("claim of %s is %q, want %+v", id, got, want)
+		}
+	}
 }
 
 func (s *machine) compareTakes(t *rapid.T) {

@@ -18,11 +18,12 @@ type node struct {
 	// slots bounds the calls in flight to one below the pool's size: no call of ours ever waits in the pool, where waiting cannot
 	// be told from a node in trouble, and RunIDOf always finds a connection.
 	slots chan struct{}
+	ramp  *ramp
 }
 
 // newNode makes a node of that name. rdb may be nil.
 func (c *Client) newNode(name string, rdb *redis.Client) *node {
-	n := &node{name: name, rdb: rdb, guard: c.guard, slots: make(chan struct{}, c.cfg.PoolSize-1)}
+	n := &node{name: name, rdb: rdb, guard: c.guard, slots: make(chan struct{}, c.cfg.PoolSize-1), ramp: newRamp(c.cfg.Ramp)}
 	if g, ok := c.guard.(NodeGuards); ok {
 		n.guard = g.Of(name)
 	}

@@ -1,7 +1,8 @@
 -- open_partition: begin a new epoch of a partition, pinned to the server that executes this. Every SKU key of an older epoch counts
--- as not loaded from now on, the sums of out are made anew by the first load, and the ids count as not loaded. open stays.
+-- as not loaded from now on, the sums of out are made anew by the first load, the ids count as not loaded, and
+-- nothing may go ahead. The entries of open stay, and so do claims.
 --
--- KEYS  1 partition   hash epoch, run_id, ids
+-- KEYS  1 partition   hash epoch, run_id, ids, open
 --       2 out         hash SKU → units in open
 -- ARGV  1 epoch       to begin, 1 … 2^53
 --       2 run id      to pin; '' = none can be known

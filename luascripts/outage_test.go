@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/stockgate/stockgate/internal/faults"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -139,62 +141,157 @@ func TestC019_PoolIsBoundedAndHeals(t *testing.T) {
 	}
 }
 
+// workload uses every script, each for as much as the loads, reservations and closings of a sale of 8 SKUs ask of it.
+func (r *rig) workload(from int) {
+	ctx := context.Background()
+	for i := range 8 {
+		r.load(fmt.Sprint("sku-", i), 1000)
+	}
+	for n := range 200 {
+		res := wish(from+n, stock.Try(n+1), fmt.Sprint("sku-", n%8), 1)
+		res.User = fmt.Sprint(from, n)
+		r.claim(res, 0)
+		r.ask1(res)
+		if n%2 == 0 {
+			f := r.fact(res.Lines[0].SKU, 999)
+			r.closeNow([]stock.Closing{won(res)}, f)
+		}
+		r.closeClaim(won(res))
+	}
+	if err := r.Check(ctx, "d"); err != nil {
+		r.Fatal(err)
+	}
+	for p := range r.keys {
+		if err := r.SetIDsLoaded(ctx, p, 1); err != nil {
+			r.Fatal(err)
+		}
+		if _, err := r.Due(ctx, p, 10); err != nil {
+			r.Fatal(err)
+		}
+		r.allOpen(p, entriesMax)
+	}
+	if found, err := r.FindOpen(ctx, wish(from+1, 1, "s", 1).ID); err != nil || len(found) != 1 {
+		r.Fatal(found, err)
+	}
+	r.registers("sku-1")
+	r.lease(tokenAsk("u", 5, 10, 0, 1))
+}
+
+// cached is how many scripts the server holds.
+func (r *rig) cached() string {
+	r.Helper()
+	for line := range strings.Lines(r.raw.Info(context.Background(), "memory").Val()) {
+		if n, ok := strings.CutPrefix(line, "number_of_cached_scripts:"); ok {
+			return strings.TrimSpace(n)
+		}
+	}
+	r.Fatal("INFO memory does not count scripts")
+	return ""
+}
+
+// commandCalls is how often each command ran, in scripts too.
+func (r *rig) commandCalls() map[string]int {
+	calls := make(map[string]int)
+	for line := range strings.Lines(r.raw.Info(context.Background(), "commandstats").Val()) {
+		name, rest, found := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		digits, _, _ := strings.Cut(rest, ",")
+		if n, err := strconv.Atoi(digits); found && err == nil {
+			calls[name] = n
+		}
+	}
+	return calls
+}
+
 func TestC021_NoScansAndAConstantNumberOfScripts(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	r := newRig(t, Config{PinRunID: true, Partitions: 4}, nil)
 	r.open(1)
-	work := func(from int) {
-		for i := range 8 {
-			r.load(fmt.Sprint("sku-", i), 1000)
-		}
-		for n := range 200 {
-			res := wish(from+n, stock.Try(n+1), fmt.Sprint("sku-", n%8), 1)
-			res.User = fmt.Sprint(from, n)
-			r.ask1(res)
-			if n%2 == 0 {
-				f := r.fact(res.Lines[0].SKU, 999)
-				r.closeNow([]stock.Closing{won(res)}, f)
-			}
-		}
-		if err := r.Check(ctx, "d"); err != nil {
-			t.Fatal(err)
-		}
-		for p := range 4 {
-			if err := r.SetIDsLoaded(ctx, p, 1); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := r.Due(ctx, p, 10); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.registers("sku-1")
-		r.lease(tokenAsk("u", 5, 10, 0, 1))
+	for p := range 4 {
+		r.openAhead(p)
 	}
+	work := r.workload
 	work(0)
-	cached := func() string {
-		for line := range strings.Lines(r.raw.Info(ctx, "memory").Val()) {
-			if n, ok := strings.CutPrefix(line, "number_of_cached_scripts:"); ok {
-				return strings.TrimSpace(n)
-			}
-		}
-		t.Fatal("INFO memory does not count scripts")
-		return ""
-	}
-	first := cached()
+	first := r.cached()
 	work(10_000)
-	if again := cached(); again != first || first != "10" {
-		t.Errorf("%s scripts, after twice the work %s, there are 10 files", first, again)
+	if again := r.cached(); again != first || first != "13" {
+		t.Errorf("%s scripts, after twice the work %s, there are 13 files", first, again)
 	}
-	commands := r.raw.Info(ctx, "commandstats").Val()
-	for _, slow := range []string{"keys", "scan", "smembers", "hgetall", "sscan", "hscan", "flushall"} {
-		if strings.Contains(commands, "cmdstat_"+slow+":") {
+	commands := r.commandCalls()
+	for _, slow := range []string{"keys", "scan", "smembers", "hgetall", "hkeys", "sscan", "flushall"} {
+		if commands[slow] > 0 {
 			t.Errorf("%s was used", slow)
 		}
 	}
-	if !strings.Contains(commands, "cmdstat_hmget:") {
-		t.Errorf("commandstats say nothing of scripts: %s", commands)
+	if commands["hmget"] == 0 {
+		t.Errorf("commandstats say nothing of scripts: %v", commands)
 	}
+}
+
+// C021: with a million other keys everything costs the same commands as without, and a hundred thousand requests bring no further script.
+func TestC021_AMillionKeysCostNothing(t *testing.T) {
+	t.Parallel()
+	const partitions = 4
+	ctx := context.Background()
+	cost := func(keys int) map[string]int {
+		r := newRig(t, Config{PinRunID: true, Partitions: partitions}, nil)
+		for from := 0; from < keys; from += 50_000 {
+			r.manyRecords(from, 50_000)
+		}
+		if n := r.raw.DBSize(ctx).Val(); n < int64(keys) {
+			t.Fatalf("%d keys", n)
+		}
+		r.raw.ScriptFlush(ctx)
+		r.raw.ConfigResetStat(ctx)
+		r.open(1)
+		for p := range partitions {
+			r.openAhead(p)
+		}
+		r.workload(0)
+		calls, scripts := r.commandCalls(), r.cached()
+		if keys > 0 {
+			r.hundredThousand()
+			if got := r.cached(); got != scripts {
+				t.Errorf("%s scripts, after 100,000 requests %s", scripts, got)
+			}
+		}
+		return calls
+	}
+	few, many := cost(0), cost(1_000_000)
+	for _, connecting := range []string{"hello", "info", "dbsize", "script|flush", "config|resetstat"} {
+		delete(few, connecting)
+		delete(many, connecting)
+	}
+	for name, n := range many {
+		if few[name] != n {
+			t.Errorf("%s ran %d times, %d times without other keys", name, n, few[name])
+		}
+	}
+	if few["hmget"] < 200 {
+		t.Errorf("commandstats say nothing of scripts: %v", few)
+	}
+}
+
+// manyRecords makes records of n ids.
+func (r *rig) manyRecords(from, n int) {
+	r.Helper()
+	const make = "for i = 1, ARGV[3] do redis.call('SET', ARGV[1] .. string.format('%032x', ARGV[2] + i), string.rep('0', 33)) end"
+	if err := r.raw.Eval(context.Background(), make, nil, r.keys[from%len(r.keys)].id, from, n).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		r.Fatal(err)
+	}
+}
+
+// hundredThousand sends as many reservations, of which a few win.
+func (r *rig) hundredThousand() {
+	r.load("hot", 1000)
+	batch := make([]*stock.Reservation, r.cfg.BatchMax)
+	for n := 0; n < 100_000; {
+		for i := range batch {
+			n++
+			batch[i] = wish(1_000_000+n, 1, "hot", 1)
+		}
+		r.batch(batch...)
+	}
+	r.want("hot", 1000, 1000)
 }
 
 func TestAnotherServerWithTheSameDataIsStale(t *testing.T) {

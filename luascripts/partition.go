@@ -8,29 +8,28 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// Partition tells what Redis holds of partition p: its epoch (0: none, or unreadable), the run id it is pinned to, and whether its
-// ids were loaded under that epoch.
-func (c *Client) Partition(ctx context.Context, p int) (epoch int64, pinned string, idsLoaded bool, err error) {
+// Partition tells what Redis holds of partition p.
+func (c *Client) Partition(ctx context.Context, p int) (stock.PartitionRegister, error) {
 	if err := c.partition(p); err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
-	reply, err := c.ask(ctx, p, "HMGET", c.keys[p].part, "epoch", "run_id", "ids")
+	reply, err := c.ask(ctx, p, "HMGET", c.keys[p].part, "epoch", "run_id", "ids", "open")
 	if err != nil {
-		return 0, "", false, err
+		return stock.PartitionRegister{}, err
 	}
 	fields, _ := reply.([]any)
-	if len(fields) != 3 {
-		return 0, "", false, badReply("HMGET", reply)
+	if len(fields) != 4 {
+		return stock.PartitionRegister{}, badReply("HMGET", reply)
 	}
-	var text [3]string
+	var text [4]string
 	for i, f := range fields {
 		text[i], _ = f.(string)
 	}
 	epoch, ok := register(text[0])
 	if !ok {
-		epoch = 0
+		return stock.PartitionRegister{RunID: text[1]}, nil
 	}
-	return epoch, text[1], ok && text[2] == text[0], nil
+	return stock.PartitionRegister{Epoch: epoch, RunID: text[1], IDsLoaded: text[2] == text[0], Open: text[3] == text[0]}, nil
 }
 
 // OpenPartition begins an epoch of p in Redis, pinned to the server with that run id: all SKU keys count as not loaded from now on,
@@ -68,9 +67,21 @@ func (c *Client) OpenPartition(ctx context.Context, p int, epoch int64, runID st
 	return badReply("open_partition", reply)
 }
 
-// SetIDsLoaded notes that the ids of p within answers.keep are in Redis. It fails with stock.ErrNotExecuted if another epoch has
-// begun since.
+// SetIDsLoaded notes that the ids of p within answers.keep, and the claims of which p is the partition, are in Redis. It fails with
+// stock.ErrNotExecuted if another epoch has begun since.
 func (c *Client) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
+	return c.mark(ctx, p, epoch, "ids")
+}
+
+// OpenAhead notes that under this epoch the SKUs of p may sell ahead and ids may be claimed in p. Until then a reserve that is to go
+// ahead and a claim are answered Draining, and Load leaves out SKUs that sell ahead. The database must have opened the partition before.
+// It may be repeated, and fails like SetIDsLoaded.
+func (c *Client) OpenAhead(ctx context.Context, p int, epoch int64) error {
+	return c.mark(ctx, p, epoch, "open")
+}
+
+// mark writes a note of an epoch.
+func (c *Client) mark(ctx context.Context, p int, epoch int64, field string) error {
 	if err := c.partition(p); err != nil {
 		return err
 	}
@@ -78,7 +89,8 @@ func (c *Client) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
 	defer c.lend(cmd)
 	cmd.start(c.keys[p].part)
 	cmd.int(epoch)
-	reply, err := c.call(ctx, p, &c.scripts.idsLoaded, cmd)
+	cmd.text(field)
+	reply, err := c.call(ctx, p, &c.scripts.mark, cmd)
 	if err != nil {
 		return err
 	}
@@ -89,7 +101,7 @@ func (c *Client) SetIDsLoaded(ctx context.Context, p int, epoch int64) error {
 		c.sawStale(p)
 		return fmt.Errorf("%w: partition %d is no longer at epoch %d", stock.ErrNotExecuted, p, epoch)
 	}
-	return badReply("ids_loaded", reply)
+	return badReply("mark", reply)
 }
 
 // register reads a number as the scripts do: a bare whole number from 0 to 2^53.

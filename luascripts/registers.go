@@ -45,7 +45,7 @@ func (c *Client) readRegisters(ctx context.Context, p int, cmd *command, all []s
 		return err
 	}
 	fields, _ := reply.([]any)
-	if len(fields) != 2+6*len(of) {
+	if len(fields) != 2+7*len(of) {
 		return badReply("registers", reply)
 	}
 	text := make([]string, len(fields))
@@ -53,12 +53,12 @@ func (c *Client) readRegisters(ctx context.Context, p int, cmd *command, all []s
 		text[n], _ = f.(string)
 	}
 	for n, i := range of {
-		fillRegisters(&all[i], text[0], text[1], text[2+6*n:])
+		fillRegisters(&all[i], text[0], text[1], text[2+7*n:])
 	}
 	return nil
 }
 
-// fillRegisters reads epoch, ver, base, rest, paused and out.
+// fillRegisters reads epoch, ver, base, rest, paused, ahead and out.
 func fillRegisters(r *stock.Registers, epoch, summed string, f []string) {
 	if f[0] == "?" {
 		r.Loaded, r.Base, r.Rest, r.Out = true, -1, -1, -1
@@ -68,14 +68,14 @@ func fillRegisters(r *stock.Registers, epoch, summed string, f []string) {
 	if r.Epoch, ok = register(f[0]); !ok || f[0] != epoch || summed != epoch {
 		return
 	}
-	r.Loaded, r.Paused = true, f[4] != "0"
-	if f[5] == "" {
-		f[5] = "0"
+	r.Loaded, r.Paused, r.Ahead = true, f[4] != "0", f[5] == "1"
+	if f[6] == "" {
+		f[6] = "0"
 	}
 	for n, field := range [...]*int64{&r.Ver, &r.Base, &r.Rest} {
 		*field = orMinusOne(f[1+n])
 	}
-	r.Out = orMinusOne(f[5])
+	r.Out = orMinusOne(f[6])
 }
 
 func orMinusOne(s string) int64 {

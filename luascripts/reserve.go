@@ -13,19 +13,21 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// item is one reservation, or a peek at one, on its way through a reserver. It holds copies of all that is sent, so that a caller that gives up may use
-// its reservation again at once.
+// item is one reservation, a peek at one, or a claim, on its way through a batcher. It holds copies of all that is sent, so that a caller
+// that gives up may use its reservation again at once.
 type item struct {
-	buf       []byte // SKU, quantity and name of the take register of each line, then the entry
+	buf       []byte // SKU, quantity and name of the take register of each line, then the entry; or what claim.lua wants
 	id        [32]byte
 	entryFrom int
-	lines     []itemLine // those of the reserver's partition
+	lines     []itemLine // those of the batcher's partition; none of a claim
 	ttl       int64      // ms; peek: nothing is taken
+	ahead     bool       // it is to be sold from a grant
 	state     atomic.Uint32
 	done      chan struct{} // gets one token when reply and err are set, if the caller still waits
 
 	reply stock.CacheReply // without SKU
 	line  int              // index in lines of the one that decided
+	claim stock.ClaimReply // of a claim, instead of the two above
 	err   error
 }
 
@@ -41,7 +43,7 @@ type itemLine struct {
 	at                  int    // its number among the SKUs of the batch, from 0
 }
 
-// The states of an item. The caller may leave a waiting or sent one (then the reserver frees it); the reserver takes waiting to sent,
+// The states of an item. The caller may leave a waiting or sent one (then the batcher frees it); the batcher takes waiting to sent,
 // and sent to answered.
 const (
 	stateWaiting uint32 = iota
@@ -50,7 +52,7 @@ const (
 	stateLeft
 )
 
-// items are used again: one pass through a reserver allocates nothing.
+// items are used again: one pass through a batcher allocates nothing.
 type itemPool struct{ pool sync.Pool }
 
 func (p *itemPool) get() *item {
@@ -61,15 +63,15 @@ func (p *itemPool) get() *item {
 }
 
 func (p *itemPool) put(it *item) {
-	it.err, it.reply = nil, stock.CacheReply{}
+	it.err, it.reply, it.claim = nil, stock.CacheReply{}, stock.ClaimReply{}
 	p.pool.Put(it)
 }
 
 // fill makes it the item of r in partition p of partitions. The encoding happens here, in the caller's goroutine, to keep the
 // reserver's short. Without a line of p, lines is empty and the item cannot be sent.
-func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64) {
+func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64, ahead bool) {
 	appendIDHex(&it.id, r.ID)
-	it.buf, it.lines, it.ttl = it.buf[:0], it.lines[:0], ttl
+	it.buf, it.lines, it.ttl, it.ahead = it.buf[:0], it.lines[:0], ttl, ahead
 	for i := range r.Lines {
 		if stock.Partition(r.Lines[i].SKU, partitions) == p {
 			it.add(r, i)
@@ -79,7 +81,7 @@ func (it *item) fill(r *stock.Reservation, p, partitions int, ttl int64) {
 	if ttl == peek {
 		it.buf = append(appendRecord(it.buf, r.Try, r.Fingerprint), '|')
 	} else {
-		it.buf = appendEntry(it.buf, r, it.lines, false)
+		it.buf = appendEntry(it.buf, r, it.lines, ahead)
 	}
 	it.state.Store(stateWaiting)
 }
@@ -108,6 +110,14 @@ func appendIDHex(dst *[32]byte, id stock.ID) {
 	}
 }
 
+// deadline is the ttl as reserve.lua wants it: below 0 of what is to go ahead.
+func (it *item) deadline() int64 {
+	if it.ahead {
+		return -it.ttl
+	}
+	return it.ttl
+}
+
 func (it *item) entry() []byte             { return it.buf[it.entryFrom:] }
 func (it *item) sku(l *itemLine) []byte    { return it.buf[l.sku:l.qty] }
 func (it *item) qty(l *itemLine) []byte    { return it.buf[l.qty:l.take] }
@@ -129,14 +139,18 @@ func (it *item) settle(p *itemPool) {
 // Redis's clock, it is overdue and the sweeper may decide about it. A reservation over several partitions is reserved, and later
 // closed, in each of them under the same id, try and fingerprint.
 //
+// ahead says that the order will be forwarded before its settle, so that the units must come from grants: all SKUs of r in p must sell
+// ahead, else the answer is Wait with Ahead false, and p must be open for it, else Draining. The entry says so, and whoever finds it
+// settles it. Without ahead a SKU that sells ahead is reserved like any other, from what is granted.
+//
 // A line whose Terms have a Limit, of a user, is refused (CacheLimit) if the user is known to have too much already. That is a filter:
 // what Redis has not heard of lets the line pass, and the database counts again.
 //
 // It blocks until Redis has answered or ctx ends; one call takes at most Config.Timeout. Many callers share a call. Errors: a
 // *stock.LimitError (redis.pending_max), stock.ErrNotExecuted, or stock.ErrUnknown: then the same id and try may be asked again, and
 // are answered Won if they had been. The caller may use r again as soon as Reserve returns.
-func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error) {
-	return c.askFor(ctx, p, r, ms(ttl))
+func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration, ahead bool) (stock.CacheReply, error) {
+	return c.askFor(ctx, p, r, ms(ttl), ahead)
 }
 
 // Peek tells what Reserve would answer now, and writes nothing: Won means that the lines of partition p would be won, or that they have
@@ -145,11 +159,11 @@ func (c *Client) Reserve(ctx context.Context, p int, r *stock.Reservation, ttl t
 //
 // It shares calls with Reserve, and blocks and fails like it; ErrUnknown means no more than that there was no answer.
 func (c *Client) Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error) {
-	return c.askFor(ctx, p, r, peek)
+	return c.askFor(ctx, p, r, peek, false)
 }
 
 // askFor sends r, or a peek at it, through the reserver of p.
-func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl int64) (stock.CacheReply, error) {
+func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl int64, ahead bool) (stock.CacheReply, error) {
 	if err := cmp.Or(c.partition(p), checkReservation(r)); err != nil {
 		return stock.CacheReply{}, err
 	}
@@ -161,7 +175,7 @@ func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl in
 		return stock.CacheReply{Code: stock.CacheStale}, nil
 	}
 	it := c.items.get()
-	it.fill(r, p, c.cfg.Partitions, ttl)
+	it.fill(r, p, c.cfg.Partitions, ttl, ahead)
 	if len(it.lines) == 0 {
 		c.items.put(it)
 		return stock.CacheReply{}, fmt.Errorf("%w: no line is of partition %d", stock.ErrNotExecuted, p)
@@ -170,28 +184,31 @@ func (c *Client) askFor(ctx context.Context, p int, r *stock.Reservation, ttl in
 		c.items.put(it)
 		return stock.CacheReply{}, err
 	}
-	return c.await(ctx, it, r)
-}
-
-// await returns the item's answer, or leaves the item to the reserver.
-func (c *Client) await(ctx context.Context, it *item, r *stock.Reservation) (stock.CacheReply, error) {
-	select {
-	case <-it.done:
-	case <-ctx.Done():
-		if it.state.CompareAndSwap(stateWaiting, stateLeft) {
-			return stock.CacheReply{}, gone(stock.ErrNotExecuted, context.Cause(ctx))
-		}
-		if it.state.CompareAndSwap(stateSent, stateLeft) {
-			return stock.CacheReply{}, gone(stock.ErrUnknown, context.Cause(ctx))
-		}
-		<-it.done // answered in this very moment
+	if err := c.await(ctx, it); err != nil {
+		return stock.CacheReply{}, err
 	}
+	defer c.items.put(it)
 	reply, err := it.reply, it.err
 	if err == nil && reply.Code >= stock.CacheNotLoaded {
 		reply.SKU = r.Lines[it.lines[it.line].of].SKU
 	}
-	c.items.put(it)
 	return reply, err
+}
+
+// await waits until the item is answered: then it is the caller's again. With an error it has been left to the batcher.
+func (c *Client) await(ctx context.Context, it *item) error {
+	select {
+	case <-it.done:
+	case <-ctx.Done():
+		if it.state.CompareAndSwap(stateWaiting, stateLeft) {
+			return gone(stock.ErrNotExecuted, context.Cause(ctx))
+		}
+		if it.state.CompareAndSwap(stateSent, stateLeft) {
+			return gone(stock.ErrUnknown, context.Cause(ctx))
+		}
+		<-it.done // answered in this very moment
+	}
+	return nil
 }
 
 // checkReservation refuses what scripts must never see.

@@ -28,7 +28,7 @@ func (v *reserver) decode(reply any) {
 			v.failAll(badReply("reserve", reply)) // the rest of the batch; what was read before stands
 			return
 		}
-		it.reply.IDsLoaded = idsLoaded
+		it.reply.IDsLoaded, it.reply.Epoch = idsLoaded, v.epoch
 		if it.reply.Code == stock.CacheCorrupt {
 			v.alarm(it)
 		}
@@ -46,6 +46,9 @@ func (v *reserver) decodeItem(d *replyReader, it *item) bool {
 	case stock.CacheDuplicate:
 		it.reply = d.known()
 		return d.ok
+	case stock.CacheDraining:
+		it.reply = stock.CacheReply{Code: code}
+		return d.ok
 	case stock.CacheWon:
 		sku = it.lines[0].at
 	default:
@@ -59,7 +62,7 @@ func (v *reserver) decodeItem(d *replyReader, it *item) bool {
 		return false
 	}
 	h := v.heads[sku]
-	it.reply = stock.CacheReply{Code: code, Base: h.base, Rest: h.rest, Ver: h.ver}
+	it.reply = stock.CacheReply{Code: code, Base: h.base, Rest: h.rest, Ver: h.ver, Ahead: h.ahead, Free: h.free}
 	return true
 }
 
@@ -71,7 +74,11 @@ func (v *reserver) alarm(it *item) {
 }
 
 // head is what all items of a batch are told of a SKU.
-type head struct{ base, rest, ver int64 }
+type head struct {
+	base, rest, ver int64
+	free            int64 // of a SKU that sells ahead
+	ahead           bool
+}
 
 // replyReader reads a reply from left to right without copying. ok turns false for good at the first thing that does not fit.
 type replyReader struct {
@@ -91,8 +98,10 @@ func (d *replyReader) cut(sep byte) string {
 	return part
 }
 
-func (d *replyReader) number(sep byte) int64 {
-	n, err := strconv.ParseInt(d.cut(sep), 10, 64)
+func (d *replyReader) number(sep byte) int64 { return d.parsed(d.cut(sep)) }
+
+func (d *replyReader) parsed(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
 	d.ok = d.ok && err == nil
 	return n
 }
@@ -104,7 +113,14 @@ func (d *replyReader) header() (idsLoaded bool) {
 }
 
 func (d *replyReader) head() head {
-	return head{base: d.number(','), rest: d.number(','), ver: d.number(';')}
+	h := head{base: d.number(','), rest: d.number(',')}
+	last := d.cut(';')
+	ver, free, ahead := strings.Cut(last, ",")
+	h.ver, h.ahead = d.parsed(ver), ahead
+	if ahead {
+		h.free = d.parsed(free)
+	}
+	return h
 }
 
 // code reads the letter of an item and, where one follows, the number of the SKU that decided, from 0.
@@ -120,6 +136,8 @@ func (d *replyReader) code() (stock.CacheCode, int) {
 		return stock.CacheWon, 0
 	case 'D':
 		return stock.CacheDuplicate, 0
+	case 'X':
+		return stock.CacheDraining, 0
 	case 'N':
 		return stock.CacheNotLoaded, int(d.number(',')) - 1
 	case 'C':

@@ -3,111 +3,29 @@ package luascripts
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
-	"sync"
-
-	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/stock"
 )
 
-// reserver coalesces the reservations of one partition: while a call is in flight, what arrives waits and is the next batch. When
-// idle a call goes at once. It runs in a goroutine of its own only while there is something to do.
-//
-// Invariant: running is true exactly while a goroutine is between the start of run and its last take.
+// reserver coalesces the reservations of one partition.
 type reserver struct {
-	c *Client
-	p int
-
-	mu      sync.Mutex
-	pending []*item // FIFO from head on
-	head    int
-	running bool
+	batcher
 
 	// Of the running goroutine alone, used again for every batch.
-	batch []*item
+	epoch int64 // that the call carries
 	skus  []skuRef
 	heads []head
-	cmd   command
+}
+
+func (v *reserver) init(c *Client, p int) {
+	v.c, v.p, v.name, v.call = c, p, "reserve", v.send
 }
 
 // skuRef is one distinct SKU of a batch: the line that named it first.
 type skuRef struct {
 	it *item
 	l  *itemLine
-}
-
-// enqueue adds it to the next batch, or refuses it.
-func (v *reserver) enqueue(it *item) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.pending)-v.head >= v.c.cfg.PendingMax {
-		return &stock.LimitError{Code: stock.CodeQueueFull, Limit: "redis.pending_max", Value: strconv.Itoa(v.c.cfg.PendingMax)}
-	}
-	if !v.running {
-		if !v.c.begin() {
-			return gone(stock.ErrNotExecuted, errEnding)
-		}
-		v.running = true
-		go v.run()
-	}
-	v.pending = append(v.pending, it)
-	return nil
-}
-
-var errEnding = errors.New("the client is shutting down")
-
-func (v *reserver) waiting() int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return len(v.pending) - v.head
-}
-
-func (v *reserver) run() {
-	defer v.c.running.Done()
-	for {
-		// The slot comes first: while all are taken the batch grows.
-		n := v.c.servers.of(v.p)
-		n.slots <- struct{}{}
-		more := v.take()
-		if more {
-			v.send(n)
-		}
-		n.release()
-		if !more {
-			return
-		}
-	}
-}
-
-// take moves the oldest pending items whose callers still wait into batch. false: there are none and the goroutine has to end.
-func (v *reserver) take() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.batch = v.batch[:0]
-	lines := 0
-	for v.head < len(v.pending) && len(v.batch) < v.c.cfg.BatchMax {
-		it := v.pending[v.head]
-		if lines += len(it.lines); lines > linesMax && len(v.batch) > 0 {
-			break
-		}
-		v.pending[v.head] = nil
-		v.head++
-		if it.state.CompareAndSwap(stateWaiting, stateSent) {
-			v.batch = append(v.batch, it)
-		} else {
-			v.c.items.put(it) // its caller has left
-		}
-	}
-	if v.head == len(v.pending) {
-		v.pending, v.head = v.pending[:0], 0
-	} else if v.head > v.c.cfg.PendingMax {
-		v.pending, v.head = v.pending[:copy(v.pending, v.pending[v.head:])], 0
-	}
-	v.running = len(v.batch) > 0 || len(v.pending) > 0
-	return v.running
 }
 
 // send makes one call to n for the batch and answers every item.
@@ -121,6 +39,7 @@ func (v *reserver) send(n *node) {
 		v.answerStale()
 		return
 	}
+	v.epoch = epoch
 	v.encode(epoch, runID)
 	v.c.stats.reservations.Add(int64(len(v.batch)))
 	reply, err := v.c.guarded(context.Background(), n, &v.c.scripts.reserve, &v.cmd)
@@ -131,38 +50,12 @@ func (v *reserver) send(n *node) {
 	v.decode(reply)
 }
 
-// survive answers a batch whose call has panicked: one broken request must not end the process or hang its neighbours.
-func (v *reserver) survive() {
-	cause := recover()
-	if cause == nil {
-		return
-	}
-	v.c.log.Error("reserve panicked", zap.Int("partition", v.p), zap.Any("panic", cause), zap.Stack("stack"))
-	v.failAll(&failure{class: stock.ErrUnknown, cause: fmt.Errorf("panic: %v", cause)})
-}
-
-func (v *reserver) failAll(err error) {
-	for i, it := range v.batch {
-		if it != nil {
-			v.batch[i] = nil
-			it.fail(&v.c.items, err)
-		}
-	}
-}
-
 func (v *reserver) answerStale() {
 	v.c.sawStale(v.p)
 	for i, it := range v.batch {
 		it.reply = stock.CacheReply{Code: stock.CacheStale}
 		v.finish(i)
 	}
-}
-
-// finish hands item i its answer. It is not touched again.
-func (v *reserver) finish(i int) {
-	it := v.batch[i]
-	v.batch[i] = nil
-	it.answer(&v.c.items)
 }
 
 // encode writes the call as reserve.lua wants it.
@@ -209,7 +102,7 @@ func (v *reserver) encodeNumbers() {
 	b = strconv.AppendInt(append(b, ','), int64(len(v.batch)), 10)
 	for _, it := range v.batch {
 		b = strconv.AppendInt(append(b, ','), int64(len(it.entry())), 10)
-		b = strconv.AppendInt(append(b, ','), it.ttl, 10)
+		b = strconv.AppendInt(append(b, ','), it.deadline(), 10)
 		b = strconv.AppendInt(append(b, ','), int64(len(it.lines)), 10)
 		for i := range it.lines {
 			b = strconv.AppendInt(append(b, ','), int64(it.lines[i].at)+1, 10)

@@ -27,11 +27,20 @@ var loadSource string
 //go:embed open_partition.lua
 var openPartitionSource string
 
-//go:embed ids_loaded.lua
-var idsLoadedSource string
+//go:embed mark.lua
+var markSource string
+
+//go:embed claim.lua
+var claimSource string
 
 //go:embed entries.lua
 var entriesSource string
+
+//go:embed scan_open.lua
+var scanOpenSource string
+
+//go:embed find_open.lua
+var findOpenSource string
 
 //go:embed registers.lua
 var registersSource string
@@ -61,7 +70,7 @@ func newScript(name, source string) script {
 
 // scripts are all that a Client ever sends.
 type scripts struct {
-	reserve, close, load, openPartition, idsLoaded, entries, registers, meta, runID, leaseTokens script
+	reserve, close, load, claim, openPartition, mark, entries, scanOpen, findOpen, registers, meta, runID, leaseTokens script
 }
 
 func newScripts() scripts {
@@ -70,8 +79,11 @@ func newScripts() scripts {
 		close:         newScript("close", closeSource),
 		load:          newScript("load", loadSource),
 		openPartition: newScript("open_partition", openPartitionSource),
-		idsLoaded:     newScript("ids_loaded", idsLoadedSource),
+		claim:         newScript("claim", claimSource),
+		mark:          newScript("mark", markSource),
 		entries:       newScript("entries", entriesSource),
+		scanOpen:      newScript("scan_open", scanOpenSource),
+		findOpen:      newScript("find_open", findOpenSource),
 		registers:     newScript("registers", registersSource),
 		meta:          newScript("meta", metaSource),
 		runID:         newScript("run_id", runIDSource),

@@ -420,8 +420,8 @@ func TestALimitCostsOneCommandABatch(t *testing.T) {
 		}
 		return strings.Join(calls, ", ")
 	}
-	plain := func(n int, qty int64, ttl int64) asked { return asked{wish(n, 1, "s", qty), ttl} }
-	bound := func(n int, qty int64, ttl int64) asked { return asked{limited(n, "u", "", "s", qty, 10), ttl} }
+	plain := func(n int, qty int64, ttl int64) asked { return asked{wish(n, 1, "s", qty), ttl, false} }
+	bound := func(n int, qty int64, ttl int64) asked { return asked{limited(n, "u", "", "s", qty, 10), ttl, false} }
 	cost(plain(0, 1, 1000)) // the script is there
 	for name, c := range map[string]struct {
 		got, want string

@@ -22,6 +22,14 @@ type PartitionState struct {
 	Doubtful int
 }
 
+// PartitionRegister is what Redis holds of a partition.
+type PartitionRegister struct {
+	Epoch     int64  // 0: none, or unreadable
+	RunID     string // of the server that Epoch is pinned to
+	IDsLoaded bool   // the ids within answers.keep were loaded under Epoch
+	Open      bool   // under Epoch its SKUs may sell ahead, and ids may be claimed
+}
+
 // The states of a partition.
 const (
 	PartitionOpen     = "open"     // Redis may sell ahead
@@ -41,6 +49,14 @@ type Pulse struct {
 // MostOut reports whether more than half of the live replicas do not reach the Redis node of partition p.
 func (p Pulse) MostOut(partition int) bool {
 	return partition < len(p.Out) && 2*p.Out[partition] > p.Live
+}
+
+// Doubt is a replica that fell silent before it had drained: units that it may have sold are not given back.
+type Doubt struct {
+	P       int
+	Gateway string
+	Epoch   int64     // of the draining; whoever drains under it, or a later one, ends the doubt
+	At      time.Time // when it was noted, database clock
 }
 
 // Lease is a named, fenced right to do a job. Token rises each time that the lease changes hands; the database checks it in the
@@ -81,11 +97,13 @@ type Cursor struct {
 	ID        ID
 }
 
-// DueRow is a held reservation that the order service may have to be asked about: its outcome is unknown, or its time is over.
+// DueRow is a reservation that the order service may have to be asked about: held, and its outcome is unknown or its time is over; or
+// surplus, and its outcome is unknown.
 type DueRow struct {
 	ID         ID
 	Try        Try
 	Route      string
+	Surplus    bool // forwarded ahead, with nothing left to deduct: it holds no units
 	Outcome    Outcome
 	Reason     string // "" while its gateway is still working on it
 	Owner      string

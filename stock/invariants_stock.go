@@ -3,7 +3,8 @@ package stock
 import "fmt"
 
 // CheckI1 holds: per SKU, held + confirmed + compensating ≤ stock put in. Nothing may be below zero either: a negative available is
-// units that were sold and never there.
+// units that were sold and never there. A grant is Redis's to sell, so only a
+// SKU that sells ahead has one, and what is doubtful is part of it.
 func CheckI1(s *Snapshot) []Violation {
 	f := findings{invariant: 1}
 	for i := range s.SKUs {
@@ -13,6 +14,10 @@ func CheckI1(s *Snapshot) []Violation {
 		}
 		if k.Available < 0 || k.Granted < 0 {
 			f.add(k.SKU, ID{}, "available %d, granted %d, none may be below 0", k.Available, k.Granted)
+		}
+		if k.Doubtful < 0 || k.Doubtful > k.Granted || k.Granted > 0 && !k.Ahead {
+			f.add(k.SKU, ID{}, "granted %d, of it doubtful %d, ahead %v: what is doubtful is granted, and only what sells ahead has a grant",
+				k.Granted, k.Doubtful, k.Ahead)
 		}
 	}
 	return f.list
@@ -181,7 +186,7 @@ func (k LedgerKind) wrongSign(delta int64) string {
 		if delta < 0 {
 			return "it may only give back"
 		}
-	case KindBook, KindConfirm, KindVoid, KindSurplus, KindCompensate, KindExtend, KindPause, KindResume:
+	case KindBook, KindConfirm, KindVoid, KindSurplus, KindCompensate, KindExtend, KindGrant, KindPause, KindResume:
 		if delta != 0 {
 			return "it moves no units"
 		}

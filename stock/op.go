@@ -69,6 +69,9 @@ const (
 	OpGrant
 	// OpGrantBack moves what is granted of SKU back to available, or, with Doubtful set, calls it doubtful: it may have been sold by a
 	// replica that is silent. Without Doubtful, what was doubtful goes back too. With Strong set (not with Doubtful) the SKU sells through from then on.
+	// It is done only while the SKU's partition is drained under Epoch, else it is VerdictStale: a job that was paused must not take back
+	// what Redis sells from by now. With Cleared set (and neither of the others) only what is doubtful goes back, in whatever state the
+	// partition is, if no replica is doubtful there any more, else VerdictStale.
 	OpGrantBack
 	// OpMakeGood takes the lines of surplus reservation ID after all, if they can be had now: surplus → held. Otherwise VerdictShort,
 	// VerdictSoldOut, VerdictPaused and the like, and nothing is done. A row that is held or confirmed is VerdictDone, any other VerdictStale.
@@ -110,7 +113,7 @@ type Op struct {
 	Ahead      bool  // OpSettle, OpSweep: forwarded on Redis's word
 	Seen       bool  // OpSettle: the win was seen, in a reply or in open
 	FromGrant  bool  // OpSettle, with Seen: all its SKUs sell ahead, so their stock rows are locked only if the grants are too small
-	Epoch      int64 // OpSettle, OpSweep, with Ahead or Seen: of the partition when Redis said won. Grants of a later epoch are not touched before available is empty
+	Epoch      int64 // OpSettle, OpSweep, with Ahead or Seen: of the partition when Redis said won. Grants of a later epoch are not touched before available is empty. OpGrantBack: of the drained partition
 	Unique     bool  // OpSettle: the order service keeps one order per reservation, and no purchase limit holds
 	MaybeAhead bool  // OpSettle, without Ahead: a reserve of this try to sell ahead may have been executed
 
@@ -128,6 +131,7 @@ type Op struct {
 	SeenVer   int64  // OpGrant: the SKU's ver that the wish is based on; 0 = none
 	Doubtful  bool   // OpGrantBack
 	Strong    bool   // OpGrantBack
+	Cleared   bool   // OpGrantBack
 
 	OpID   string // OpSet, OpAdjust, OpRelease with Lines: makes a repeat the same change, another change under it is VerdictKeyReused; "": the deducter draws one
 	Reason string // written to row or ledger

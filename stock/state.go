@@ -41,13 +41,14 @@ func (s State) Deducted() bool {
 }
 
 // transitions lists, per state, the states that may follow it. Another try may reopen what is void or released without
-// an answer; a late confirm may take again what was released.
+// an answer; a late confirm may take again what was released. What was forwarded ahead may find
+// nothing left, whatever became of the tries before.
 var transitions = map[State][]State{
 	StateNone:         {StateHeld, StateVoid, StateReleased, StateSurplus},
 	StateHeld:         {StateConfirmed, StateReleased, StateCompensating},
 	StateConfirmed:    {StateReleased, StateCompensating},
-	StateReleased:     {StateHeld, StateConfirmed},
-	StateVoid:         {StateHeld},
+	StateReleased:     {StateHeld, StateConfirmed, StateSurplus},
+	StateVoid:         {StateHeld, StateSurplus},
 	StateSurplus:      {StateHeld, StateReleased},
 	StateCompensating: {StateReleased},
 }

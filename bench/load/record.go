@@ -31,10 +31,11 @@ type recorder struct {
 	late     int64
 	lateMost time.Duration
 	last     time.Time
+	watch    *watched // nil: nothing is watched for
 }
 
-func newRecorder() *recorder {
-	r := &recorder{service: newHistogram(), outcomes: map[Outcome]int64{}}
+func newRecorder(w *Watch) *recorder {
+	r := &recorder{watch: newWatched(w), service: newHistogram(), outcomes: map[Outcome]int64{}}
 	for i := range r.latency {
 		r.latency[i] = newHistogram()
 	}
@@ -44,10 +45,14 @@ func newRecorder() *recorder {
 // shot is one request's times.
 type shot struct{ due, sent, done time.Time }
 
-func (r *recorder) add(s shot, a *answer) {
+// add takes a request for a SKU, in a run that began at start.
+func (r *recorder) add(start time.Time, sku string, s shot, a *answer) {
 	class, late := classOf(a.status), s.sent.Sub(s.due)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.watch != nil {
+		r.watch.add(sku, s.due.Sub(start), s.done.Sub(s.due))
+	}
 	_ = r.latency[class].RecordValue(micros(s.done.Sub(s.due))) // in range by micros
 	_ = r.service.RecordValue(micros(s.done.Sub(s.sent)))
 	r.outcomes[Outcome{Status: a.status, Code: a.code, Source: a.source}]++
@@ -66,6 +71,10 @@ func (r *recorder) merge(o *recorder) {
 		r.latency[i].Merge(o.latency[i])
 	}
 	r.service.Merge(o.service)
+	if r.watch != nil {
+		r.watch.struck.merge(o.watch.struck)
+		r.watch.other.merge(o.watch.other)
+	}
 	for k, n := range o.outcomes {
 		r.outcomes[k] += n
 	}

@@ -21,12 +21,15 @@ type Result struct {
 	Unsent   int64                            // requests of the schedule that were given up: the target was too slow by far
 	Dropped  int64                            // refusals that are not in Replies, beyond Config.Evidence
 
+	// Struck and Others are the latencies of the SKUs that Config.Watch sets apart, or all, and of the others. Nil histograms: no Watch.
+	Struck, Others Parts
+
 	plan    Plan
 	samples []sample
 }
 
 func newResult(c *Config, start time.Time, recs []*recorder, workers []*worker, dropped int64) *Result {
-	all := newRecorder()
+	all := newRecorder(c.Watch)
 	for _, r := range recs {
 		all.merge(r)
 	}
@@ -34,6 +37,9 @@ func newResult(c *Config, start time.Time, recs []*recorder, workers []*worker, 
 		Outcomes: all.list(), Late: all.late, LateMost: all.lateMost, Dropped: dropped, plan: c.Plan}
 	if !all.last.IsZero() {
 		res.Elapsed = all.last.Sub(start)
+	}
+	if all.watch != nil {
+		res.Struck, res.Others = all.watch.struck, all.watch.other
 	}
 	for _, h := range all.latency {
 		res.Latency.Merge(h)

@@ -25,6 +25,7 @@ type Config struct {
 	Requests    int64         // no more requests than that; 0: RequestsMax
 	Connections int           // 1 … ConnectionsMax
 	Timeout     time.Duration // of one request, > 0
+	Watch       *Watch        // nil: nothing is broken on purpose
 	Evidence    int64         // refusals that are kept for Result.Replies; ≥ 0
 }
 
@@ -70,7 +71,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	refusals.Store(c.Evidence)
 	recs := make([]*recorder, recorders)
 	for i := range recs {
-		recs[i] = newRecorder()
+		recs[i] = newRecorder(c.Watch)
 	}
 	workers := make([]*worker, c.Connections)
 	for i := range workers {

@@ -37,19 +37,20 @@ func (w *worker) run(ctx context.Context, t *tickets) {
 			continue
 		}
 		identity := w.c.Plan.Identity(i)
-		a := w.order(ctx, identity)
+		order := w.c.Plan.Order(identity)
+		a := w.order(ctx, order)
 		s.done = time.Now()
 		if ctx.Err() != nil {
 			return // cut off by us
 		}
-		w.rec.add(s, &a)
+		w.rec.add(t.start, order.SKU, s, &a)
 		w.ev.add(t.start, identity, s, &a)
 	}
 }
 
 // order sends one request and reads its answer. Whatever goes wrong, the request is not sent again.
-func (w *worker) order(ctx context.Context, identity int64) answer {
-	if err := w.exchange(ctx, identity); err != nil {
+func (w *worker) order(ctx context.Context, o Order) answer {
+	if err := w.exchange(ctx, o); err != nil {
 		w.hangUp()
 		return answer{code: failure(err)}
 	}
@@ -59,14 +60,14 @@ func (w *worker) order(ctx context.Context, identity int64) answer {
 	return w.word.readAnswer(&w.resp)
 }
 
-func (w *worker) exchange(ctx context.Context, identity int64) error {
+func (w *worker) exchange(ctx context.Context, o Order) error {
 	if err := w.connect(ctx); err != nil {
 		return err
 	}
 	if err := w.conn.SetDeadline(time.Now().Add(w.c.Timeout)); err != nil {
 		return err
 	}
-	w.write = w.request(w.write[:0], w.c.Plan.Order(identity))
+	w.write = w.request(w.write[:0], o)
 	if _, err := w.conn.Write(w.write); err != nil {
 		return err
 	}

@@ -31,6 +31,11 @@ type Config struct {
 	// AskMaxDefault and AskWaitDefault.
 	AskMax  int
 	AskWait time.Duration
+	// AheadMax bounds the orders that were forwarded ahead and are not settled yet (ahead.pending); at the bound orders for eventual SKUs
+	// wait for their commit. Zero means AheadMaxDefault.
+	AheadMax int
+	// Replicas is how many gateways share the sales of a SKU: grants are sized by it. Nil: 1.
+	Replicas func() int
 }
 
 // What a zero AskMax and AskWait mean.
@@ -38,6 +43,9 @@ const (
 	AskMaxDefault  = 64
 	AskWaitDefault = 2 * time.Second
 )
+
+// AheadMaxDefault is what a zero AheadMax means.
+const AheadMaxDefault = 5000
 
 // Admitter decides about wishes and books outcomes. It is safe for concurrent use.
 type Admitter struct {
@@ -48,6 +56,8 @@ type Admitter struct {
 	epochs  Epochs
 	sale    Sale
 	backend Backend // nil: nobody can be asked
+	aheads  *Aheads // nil: nothing is sold ahead
+	drained func(p int) bool
 	served  func(sku string)
 	log     *zap.Logger
 
@@ -58,6 +68,8 @@ type Admitter struct {
 	loader  *loader
 	asker   *asker
 	pending *pending
+	behind  *behind
+	grants  *grants
 }
 
 // Parts are what an Admitter works with. Cache and Epochs are nil when redis.mode is none.
@@ -68,6 +80,11 @@ type Parts struct {
 	Facts  Facts
 	Fleet  Fleet
 	Epochs Epochs
+	// Aheads counts what is on its way by partition and epoch. Nil: nothing is sold ahead.
+	Aheads *Aheads
+	// Drained reports whether this replica has seen a partition drained and not open since: whatever was forwarded ahead under its claims
+	// has a row. It must be quick and must not block. Nil: it is never known.
+	Drained func(p int) bool
 	// Sale gives the terms of each line. It must be set.
 	Sale Sale
 	// Backend asks the order service. Nil: nobody can be asked, and no unknown outcome is taken over.
@@ -81,14 +98,19 @@ type Parts struct {
 // New makes an Admitter. Stop it with Drain.
 func New(cfg Config, parts Parts) *Admitter {
 	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, sale: parts.Sale,
-		backend: parts.Backend, served: parts.Served, log: parts.Log,
+		backend: parts.Backend, aheads: parts.Aheads, drained: parts.Drained, served: parts.Served, log: parts.Log,
 		flags: newFlags(), allowed: newAllowances(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
 	if a.served == nil {
 		a.served = func(string) {}
 	}
+	if a.drained == nil {
+		a.drained = func(int) bool { return false }
+	}
 	a.loader = newLoader(a, parts.Facts, cfg.LoadRate)
 	a.asker = newAsker(a, cmp.Or(cfg.AskMax, AskMaxDefault), cmp.Or(cfg.AskWait, AskWaitDefault))
 	a.pending = newPending(a, cfg.PendingMax)
+	a.behind = newBehind(a, cfg.AheadMax)
+	a.grants = newGrants(a)
 	return a
 }
 
@@ -115,9 +137,11 @@ func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
 	if refused := a.takeTerms(r, w.Activity); refused != nil {
 		return a.notOnSale(ctx, r, refused)
 	}
+	defer a.finish(r)
 	if a.cache == nil {
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceDatabase})
 	}
+	r.on.ahead = a.mayGoAhead(r)
 	return a.prededuct(ctx, r)
 }
 

@@ -3,7 +3,9 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +17,7 @@ import (
 // Book writes down what became of a forwarded request. It returns once that is committed, after BookWait, or when ctx ends: the
 // commit is then repeated until the database answers. It takes o.Answer over.
 func (a *Admitter) Book(ctx context.Context, p *Pass, o Outcome) {
-	done := a.pending.start(bookingOf(p, o))
+	done := a.pending.after(p.behind, bookingOf(p, o))
 	timer := time.NewTimer(a.cfg.BookWait)
 	defer timer.Stop()
 	select {
@@ -26,14 +28,16 @@ func (a *Admitter) Book(ctx context.Context, p *Pass, o Outcome) {
 }
 
 // BookBehind is Book without the wait: answers.commit behind.
-func (a *Admitter) BookBehind(p *Pass, o Outcome) { a.pending.start(bookingOf(p, o)) }
+func (a *Admitter) BookBehind(p *Pass, o Outcome) { a.pending.after(p.behind, bookingOf(p, o)) }
 
 func bookingOf(p *Pass, o Outcome) *stock.Op {
 	if p.again && (o.Kind == NeverSent || o.Kind == Rejected) {
 		o = Outcome{Kind: Unknown, Reason: againReasons[o.Kind]}
 	}
 	if o.Kind == NeverSent {
-		return neverSent(p.Reservation)
+		op := neverSent(p.Reservation)
+		op.MaybeAhead = p.behind != nil
+		return op
 	}
 	op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassForwarded, ID: p.Reservation.ID, Try: p.Reservation.Try,
 		Answer: o.Answer, Reason: o.Reason}
@@ -83,9 +87,15 @@ func (p *pending) full() *Refusal {
 	return &Refusal{Code: stock.CodeUnavailable, Limit: "answers.pending", Value: strconv.FormatInt(p.max, 10)}
 }
 
-// undo ends a try that was surely never sent, whether or not it was settled.
-func (p *pending) undo(r *stock.Reservation) {
-	p.start(neverSent(r))
+// undo ends a try that was surely never sent, whether or not it was settled. It takes over where the order is counted as in flight.
+func (p *pending) undo(r *wanted) {
+	op, stays := neverSent(&r.Reservation), r.handOver()
+	op.MaybeAhead = r.on.maybe
+	p.run(func() {
+		if p.carryOut(op) {
+			p.a.leave(stays)
+		}
+	})
 }
 
 // neverSent is the owner's word that a try was not sent. It carries the whole reservation: without a row, one is written.
@@ -95,10 +105,16 @@ func neverSent(r *stock.Reservation) *stock.Op {
 }
 
 // start carries an op out on a goroutine of its own; the channel is closed once it is committed or given up at Drain.
-func (p *pending) start(op *stock.Op) <-chan struct{} {
+func (p *pending) start(op *stock.Op) <-chan struct{} { return p.after(nil, op) }
+
+// after is start once a settle has ended, if there is one: without its row there is nothing to book.
+func (p *pending) after(s *settling, op *stock.Op) <-chan struct{} {
 	done := make(chan struct{})
 	p.run(func() {
 		defer close(done)
+		if s != nil {
+			<-s.ended
+		}
 		p.carryOut(op)
 	})
 	return done
@@ -158,26 +174,34 @@ func (p *pending) drain(ctx context.Context) error {
 	return nil
 }
 
-func (p *pending) carryOut(op *stock.Op) {
-	pause := bookPauseMin
+// carryOut has an op done whatever happens. False: Drain has given up, and nobody knows.
+func (p *pending) carryOut(op *stock.Op) bool { return p.repeat(op, owed, p.finished) }
+
+// repeat has copies of an op done until the database has given one that is not owed any more, which ended is told.
+func (p *pending) repeat(op *stock.Op, owed func(*stock.Op) bool, ended func(*stock.Op)) bool {
+	pause, slow := bookPauseMin, sync.Once{}
 	for {
 		// The ledger repeats what was forwarded by itself; an error means that it was not taken, or that this process ends.
 		attempt := *op
 		err := p.a.ledger.Do(p.ctx, &attempt)
 		if err == nil && !owed(&attempt) {
-			p.finished(&attempt)
-			return
+			ended(&attempt)
+			return true
 		}
 		if err == nil {
-			err = errOwed
+			err = fmt.Errorf("%w (%s)", errOwed, attempt.Result.Verdict)
 		}
 		select {
 		case <-p.ctx.Done():
 			p.a.log.Error("an outcome could not be written before shutdown; it stays unknown until it is resolved",
 				zap.Stringer("reservation", op.ID), zap.Error(err))
-			return
+			return false
 		case <-time.After(pause):
-			pause = min(2*pause, bookPauseMax)
+			if pause = min(2*pause, bookPauseMax); pause == bookPauseMax {
+				slow.Do(func() {
+					p.a.log.Warn("the database has not taken what must be written; it is repeated", zap.Stringer("reservation", op.ID), zap.Error(err))
+				})
+			}
 		}
 	}
 }
@@ -188,7 +212,7 @@ func owed(op *stock.Op) bool {
 	return op.Result.Verdict == stock.VerdictCorrupt || op.Result.Verdict == stock.VerdictUnknownSKU
 }
 
-var errOwed = errors.New("the stock row is gone or corrupt, so the units cannot go back")
+var errOwed = errors.New("the stock row is gone or corrupt, so the units cannot be moved")
 
 // finished tells Redis and logs what should not have happened.
 func (p *pending) finished(op *stock.Op) {
@@ -200,6 +224,7 @@ func (p *pending) finished(op *stock.Op) {
 	if r, row := op.Reservation, op.Result.Row; r != nil && (row == nil || row.Try != r.Try) {
 		// The id is another try's by now; the open entries of this one came to nothing.
 		p.a.closeTry(r)
+		p.a.closeClaim(r, false)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,11 +29,18 @@ type fakeCache struct {
 	closings []stock.Closing
 	facts    []stock.Fact
 	closed   chan struct{} // receives one for each Close, if not nil
+
+	claim  func(n int, r *stock.Reservation, replace stock.Try) (stock.ClaimReply, error) // n counts the calls from 1; nil: ours
+	asked  int                                                                            // calls of claim
+	aheads []bool                                                                         // of each reserve
+	open   []stock.OpenEntry
+	shut   error // FindOpen fails with it
 }
 
-func (c *fakeCache) Reserve(_ context.Context, p int, r *stock.Reservation, _ time.Duration) (stock.CacheReply, error) {
+func (c *fakeCache) Reserve(_ context.Context, p int, r *stock.Reservation, _ time.Duration, ahead bool) (stock.CacheReply, error) {
 	c.mu.Lock()
 	c.calls++
+	c.aheads = append(c.aheads, ahead)
 	n := c.calls
 	c.log = append(c.log, fmt.Sprint("reserve ", p))
 	c.mu.Unlock()
@@ -56,7 +64,11 @@ func (c *fakeCache) Close(p int, closings []stock.Closing, facts []stock.Fact) {
 	c.mu.Lock()
 	c.closings, c.facts = append(c.closings, closings...), append(c.facts, facts...)
 	for _, one := range closings {
-		c.log = append(c.log, fmt.Sprint(map[bool]string{true: "won ", false: "lost "}[one.Won], p))
+		said := fmt.Sprint(map[bool]string{true: "won ", false: "lost "}[one.Won], p)
+		if one.Claim {
+			said = map[bool]string{true: "claim won", false: "claim lost"}[one.Won]
+		}
+		c.log = append(c.log, said)
 	}
 	for _, f := range facts {
 		if stock.Partition(f.SKU, 4) != p {
@@ -74,6 +86,25 @@ func (c *fakeCache) Load(context.Context, int, []stock.Fact) (bool, error) {
 		return false, nil
 	}
 	return c.load()
+}
+
+func (c *fakeCache) Claim(_ context.Context, p int, r *stock.Reservation, _ time.Duration, replace stock.Try) (stock.ClaimReply, error) {
+	if p != stock.ClaimPartition(r.ID, 4) {
+		panic(fmt.Sprintf("%s was claimed in partition %d", r.ID, p))
+	}
+	c.mu.Lock()
+	c.asked++
+	n := c.asked
+	c.log = append(c.log, "claim")
+	c.mu.Unlock()
+	if c.claim == nil {
+		return stock.ClaimReply{Code: stock.ClaimOurs, IDsLoaded: true, Epoch: 1}, nil
+	}
+	return c.claim(n, r, replace)
+}
+
+func (c *fakeCache) FindOpen(context.Context, stock.ID) ([]stock.OpenEntry, error) {
+	return c.open, c.shut
 }
 
 // said is the log of calls, in order, and clears it.
@@ -133,8 +164,9 @@ func (r fakeRows) Facts(context.Context, []string) ([]stock.Fact, error) {
 
 // fakeSale sells everything, by the same terms.
 type fakeSale struct {
-	mu    sync.Mutex
-	terms func(sku, named string) (Terms, *Refusal)
+	mu       sync.Mutex
+	terms    func(sku, named string) (Terms, *Refusal)
+	eventual bool // some SKU is
 }
 
 func (s *fakeSale) Terms(sku, named string) (Terms, *Refusal) {
@@ -146,9 +178,15 @@ func (s *fakeSale) Terms(sku, named string) (Terms, *Refusal) {
 	return s.terms(sku, named)
 }
 
+func (s *fakeSale) AnyEventual() bool { return s.eventual }
+
 type fakeFleet bool
 
 func (f fakeFleet) AllRedisOK() bool { return bool(f) }
+
+func (f fakeFleet) Alive(context.Context, string) (alive, known bool) { return true, true }
+
+func (f fakeFleet) Now() time.Time { return time.Now() }
 
 type fakeEpochs struct{ stale chan int }
 
@@ -166,6 +204,8 @@ type bench struct {
 	rows   fakeRows
 	sales  *fakeSale
 	stale  chan int
+	aheads *Aheads
+	epoch  atomic.Int64 // of all partitions
 }
 
 func reply(code stock.CacheCode) func(int, *stock.Reservation) (stock.CacheReply, error) {
@@ -178,6 +218,8 @@ func setup(t *testing.T, change func(*Config)) *bench {
 	t.Helper()
 	b := &bench{cache: &fakeCache{reserve: reply(stock.CacheWon)}, ledger: &fakeLedger{do: verdict(stock.VerdictDone, 5)},
 		rows: fakeRows{}, sales: &fakeSale{}, stale: make(chan int, 1)}
+	b.epoch.Store(1)
+	b.aheads = NewAheads(4, func(int) int64 { return b.epoch.Load() })
 	cfg := Config{Deployment: "d", Gateway: "g", Partitions: 4, ForwardWithin: 2 * time.Second, QueueWait: time.Second,
 		Transaction: time.Second, BookWait: 10 * time.Second, PendingMax: 10, FindMax: 1000, LoadRate: 1000,
 		StockWait: func(string) (time.Duration, string) { return 10 * time.Second, "hotspot.shared.max_wait" }}
@@ -185,7 +227,7 @@ func setup(t *testing.T, change func(*Config)) *bench {
 		change(&cfg)
 	}
 	b.Admitter = New(cfg, Parts{Cache: b.cache, Ledger: b.ledger, Rows: b.rows, Facts: b.rows, Fleet: fakeFleet(true),
-		Epochs: fakeEpochs{b.stale}, Sale: b.sales, Log: zaptest.NewLogger(t)})
+		Epochs: fakeEpochs{b.stale}, Sale: b.sales, Aheads: b.aheads, Log: zaptest.NewLogger(t)})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

@@ -11,14 +11,20 @@ import (
 // Cache is the Redis side: package luascripts.
 type Cache interface {
 	// Reserve pre-deducts those lines of r that are of partition p, all or none. r names all lines: the open entry of a partition
-	// must be enough to settle the whole. Its errors are stock.ErrNotExecuted or stock.ErrUnknown.
-	Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration) (stock.CacheReply, error)
+	// must be enough to settle the whole. ahead: the request is forwarded on a win, so it must come from a grant. A repeat for the same
+	// try answers as the first did. Its errors are stock.ErrNotExecuted or stock.ErrUnknown.
+	Reserve(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration, ahead bool) (stock.CacheReply, error)
 	// Peek says what Reserve would say now, and writes nothing. Its errors are those of Reserve.
 	Peek(ctx context.Context, p int, r *stock.Reservation) (stock.CacheReply, error)
 	// Close tells what became of tries and what the database last said. It never blocks. Facts must be of that partition.
 	Close(partition int, closings []stock.Closing, facts []stock.Fact)
 	// Load creates the keys of SKUs.
 	Load(ctx context.Context, partition int, facts []stock.Fact) (stale bool, err error)
+	// Claim takes the id of r for its try in partition p, for ttl. A claim of try replace, if it is not 0, gives way. A repeat for the
+	// same try is safe and makes the claim last longer. Its errors are those of Reserve.
+	Claim(ctx context.Context, p int, r *stock.Reservation, ttl time.Duration, replace stock.Try) (stock.ClaimReply, error)
+	// FindOpen gives the open entries of an id, one a partition that has one. It fails if any partition could not be asked.
+	FindOpen(ctx context.Context, id stock.ID) ([]stock.OpenEntry, error)
 }
 
 // Ledger executes changes in the database: package ledger's deducter.
@@ -42,6 +48,10 @@ type Facts interface {
 type Fleet interface {
 	// AllRedisOK reports whether every live replica reaches Redis.
 	AllRedisOK() bool
+	// Alive reports whether a gateway's heartbeat is younger than replica_timeout, by the database's clock. known false: nobody could tell.
+	Alive(ctx context.Context, gateway string) (alive, known bool)
+	// Now is the database's clock, or zero while it is not known.
+	Now() time.Time
 }
 
 // Epochs takes hints that a partition's epoch or run id is not the one that Redis has.
@@ -53,6 +63,8 @@ type Epochs interface {
 // The refusal is nil, or NOT_STARTED (with Starts), ENDED or BAD_REQUEST. It must be quick and must not block.
 type Sale interface {
 	Terms(sku, named string) (Terms, *Refusal)
+	// AnyEventual reports whether any SKU may be sold ahead now. Only then ids are claimed.
+	AnyEventual() bool
 }
 
 // BackendState is what an order service says of a reservation.

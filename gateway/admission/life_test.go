@@ -148,7 +148,7 @@ func newLife(t *testing.T, unique, asks bool) *life {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				m.point()
-				_, _ = l.store.Beat(ctx, fmt.Sprint("gw-", i), true)
+				_, _ = l.store.Beat(ctx, fmt.Sprint("gw-", i), true, nil)
 				time.Sleep(lifeSilence / 10)
 			}
 		})

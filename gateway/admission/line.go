@@ -91,6 +91,16 @@ func (l *lines) news(sku string) {
 	}
 }
 
+// count is how many wait for a SKU.
+func (l *lines) count(sku string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q := l.bySKU[sku]; q != nil {
+		return len(q.waiters)
+	}
+	return 0
+}
+
 // nextFact is closed with the next fact of a SKU that somebody waits for.
 func (l *lines) nextFact(sku string) <-chan struct{} {
 	l.mu.Lock()

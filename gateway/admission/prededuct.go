@@ -25,6 +25,9 @@ func (a *Admitter) prededuct(ctx context.Context, r *wanted) Decision {
 		if reply.Code != stock.CacheNotLoaded {
 			return a.follow(ctx, r, reply)
 		}
+		if loads >= len(r.Lines) && r.on.some {
+			return a.withoutRedis(ctx, r, false) // while its partition drains it is in no key: only the database can sell it, once drained
+		}
 		if loads == loadsPerRequest+len(r.Lines)-1 {
 			return refuse(SourceRedis, &Refusal{Code: stock.CodeNotLoaded})
 		}
@@ -41,6 +44,9 @@ func (a *Admitter) prededuct(ctx context.Context, r *wanted) Decision {
 
 // ask lets Redis pre-deduct. If the answer is Wait or NotLoaded, nothing is taken.
 func (a *Admitter) ask(ctx context.Context, r *wanted) (stock.CacheReply, error) {
+	if r.on.some {
+		return a.askEventual(ctx, r)
+	}
 	if r.parts != nil {
 		return a.askForCart(ctx, r)
 	}
@@ -49,9 +55,12 @@ func (a *Admitter) ask(ctx context.Context, r *wanted) (stock.CacheReply, error)
 
 // reserve pre-deducts the lines of one partition.
 func (a *Admitter) reserve(ctx context.Context, r *wanted, p int) (stock.CacheReply, error) {
-	reply, err := a.cache.Reserve(ctx, p, &r.Reservation, a.openFor())
+	reply, err := a.cache.Reserve(ctx, p, &r.Reservation, a.openFor(), r.on.ahead)
 	if err == nil {
 		a.learn(r, p, reply)
+		if reply.Code == stock.CacheWon {
+			a.sawWin(r, reply)
+		}
 	}
 	return reply, err
 }
@@ -66,8 +75,11 @@ func (a *Admitter) learn(r *wanted, p int, reply stock.CacheReply) {
 				a.served(r.Lines[i].SKU)
 			}
 		}
-	case reply.Code > stock.CacheNotLoaded:
+	case reply.Code > stock.CacheNotLoaded && reply.Code != stock.CacheDraining:
 		a.served(decider)
+	}
+	if r.on.some {
+		a.grants.heard(r, r.lineOf(reply.SKU), reply)
 	}
 	if reply.Code == stock.CacheSoldOut || reply.Code == stock.CacheWait {
 		a.flags.set(decider, reply.Base+reply.Rest, reply.Ver, time.Now())
@@ -79,7 +91,12 @@ func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply
 	switch reply.Code {
 	case stock.CacheWon:
 		crashpoint.Hit(crashpoint.AfterPrededuct)
-		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceRedis, open: true})
+		if r.on.ahead && reply.Ahead {
+			return a.passAhead(r, reply)
+		}
+		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceRedis, open: true, seen: !r.on.late})
+	case stock.CacheDraining:
+		return a.withoutRedis(ctx, r, false)
 	case stock.CacheDuplicate:
 		return a.duplicate(ctx, r, reply)
 	case stock.CacheSoldOut, stock.CacheLimit:
@@ -97,9 +114,9 @@ func (a *Admitter) follow(ctx context.Context, r *wanted, reply stock.CacheReply
 
 // knowsIDs reports whether the partition that gave the reply knows every id. If not, only the database can tell a late buyer from a
 // winner's retry.
-func (a *Admitter) knowsIDs(reply stock.CacheReply) bool {
-	return reply.IDsLoaded && a.fleet.AllRedisOK()
-}
+func (a *Admitter) knowsIDs(reply stock.CacheReply) bool { return a.knowsAll(reply.IDsLoaded) }
+
+func (a *Admitter) knowsAll(idsLoaded bool) bool { return idsLoaded && a.fleet.AllRedisOK() }
 
 // turnAway refuses on Redis's word. Whatever a cart has taken goes back at once.
 func (a *Admitter) turnAway(r *wanted, reply stock.CacheReply) Decision {
@@ -122,6 +139,13 @@ func (a *Admitter) turnAway(r *wanted, reply stock.CacheReply) Decision {
 // unasked answers a request that Redis gave no answer, or none in time. A bound of our own that was hit before Redis was asked is a
 // refusal, not a reason to load the database instead; so is having waited too long for stock.
 func (a *Admitter) unasked(ctx context.Context, r *wanted, err error) Decision {
+	var decided *decidedError
+	switch {
+	case errors.As(err, &decided):
+		return decided.d
+	case errors.Is(err, errUnclaimed):
+		return a.unclaimed(ctx, r)
+	}
 	var gone *soldOutError
 	if errors.As(err, &gone) {
 		a.giveBack(r)
@@ -137,6 +161,16 @@ func (a *Admitter) unasked(ctx context.Context, r *wanted, err error) Decision {
 		return refuse(source, refuseErr(err))
 	}
 	return a.withoutRedis(ctx, r, errors.Is(err, stock.ErrUnknown))
+}
+
+// unclaimed answers an order that may not go ahead because its id cannot be claimed. It goes through once all that was forwarded under
+// claims there has a row; until then only the database may decide, as it would without Redis.
+func (a *Admitter) unclaimed(ctx context.Context, r *wanted) Decision {
+	r.on.ahead = false
+	if a.drained(a.claimPartition(r)) {
+		return a.prededuct(ctx, r)
+	}
+	return a.withoutRedis(ctx, r, false)
 }
 
 // withoutRedis goes on in the database: Redis did not execute the call, nobody knows whether it did, or it may not know the id.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,6 +30,7 @@ type replica struct {
 	store  *ledger.Store
 	client *luascripts.Client
 	deduct *ledger.Deducter
+	back   *fallback.WayBack
 }
 
 // epochs are known to the client once the way back has loaded Redis.
@@ -37,14 +39,28 @@ type epochs struct{ back *fallback.WayBack }
 func (e *epochs) Epoch(p int) (int64, string) { return e.back.Epoch(p) }
 func (e *epochs) Stale(p int)                 { e.back.Stale(p) }
 
-// sale sells everything for an hour, and of some SKUs two units a user.
-type sale struct{ limited []string }
+// sale sells everything for an hour, of some SKUs two units a user, and some ahead.
+type sale struct{ limited, eventual []string }
 
 func (s sale) Terms(sku, _ string) (admission.Terms, *admission.Refusal) {
 	if slices.Contains(s.limited, sku) {
 		return admission.Terms{Activity: "x", Limit: 2, LimitKey: "activities[x].purchase_limit", Hold: time.Hour}, nil
 	}
-	return admission.Terms{Hold: time.Hour}, nil
+	return admission.Terms{Hold: time.Hour, Eventual: s.isEventual(sku)}, nil
+}
+
+func (s sale) AnyEventual() bool          { return len(s.eventual) > 0 }
+func (s sale) isEventual(sku string) bool { return slices.Contains(s.eventual, sku) }
+
+// fleet is what a replica knows of the others.
+type fleet struct {
+	*ledger.Heartbeat
+	store *ledger.Store
+}
+
+func (f fleet) Alive(ctx context.Context, gateway string) (alive, known bool) {
+	live, err := f.store.Alive(ctx, []string{gateway})
+	return live[gateway], err == nil
 }
 
 func must(t testing.TB, err error) {
@@ -69,19 +85,24 @@ func start(t *testing.T, name, dsn, redis string, terms sale) *replica {
 	r.client, err = luascripts.Open(luascripts.Config{Addresses: []string{redis}, Prefix: "t", Partitions: partitions, PinRunID: true,
 		Timeout: 5 * time.Second}, e, nil, zaptest.NewLogger(t))
 	must(t, err)
+	var pulse atomic.Pointer[stock.Pulse]
+	pulse.Store(&stock.Pulse{})
 	beat := ledger.NewHeartbeat(r.store, ledger.HeartbeatConfig{Gateway: name, Every: 100 * time.Millisecond,
-		RedisOK: func() bool { return e.back.RedisOK() }, Listen: func(stock.Pulse) { e.back.Heard() }})
+		RedisOK: func() bool { return e.back.RedisOK() }, Out: func() []bool { return e.back.Out() }, Listen: func(p stock.Pulse) { pulse.Store(&p); e.back.Heard() }})
 	usable := func(int) bool { return true }
+	aheads := admission.NewAheads(partitions, func(p int) int64 { epoch, _ := e.back.Epoch(p); return epoch })
 	e.back = fallback.NewWayBack(r.store, r.client, r.deduct, fallback.WayBackConfig{Holder: name, Partitions: partitions,
 		Every: 100 * time.Millisecond, Lookback: time.Second, AnswersKeep: time.Hour, Usable: usable, Now: beat.Now, Served: func() []string { return nil },
 		Check:   func(ctx context.Context, _ string) error { return r.client.Check(ctx, meta.Deployment) },
-		Dropped: r.client.Dropped})
+		Dropped: r.client.Dropped, Idle: aheads.Idle, Pulse: func() stock.Pulse { return *pulse.Load() }, Eventual: terms.isEventual, AnyEventual: terms.AnyEventual,
+		Log: zaptest.NewLogger(t)})
+	r.back = e.back
 	r.Admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: name, Partitions: partitions,
 		ForwardWithin: 2 * time.Second, QueueWait: 30 * time.Second, Transaction: 30 * time.Second, BookWait: time.Minute,
 		PendingMax: 10_000, FindMax: 10_000, LoadRate: 1000,
 		StockWait: func(string) (time.Duration, string) { return 30 * time.Second, "hotspot.shared.max_wait" }},
-		admission.Parts{Cache: r.client, Ledger: r.deduct, Rows: r.store, Facts: r.store, Fleet: beat, Epochs: e.back, Sale: terms,
-			Log: zaptest.NewLogger(t)})
+		admission.Parts{Cache: r.client, Ledger: r.deduct, Rows: r.store, Facts: r.store, Fleet: fleet{beat, r.store}, Epochs: e.back, Sale: terms,
+			Aheads: aheads, Log: zaptest.NewLogger(t)})
 	r.run(t, r.deduct.Run, beat.Run, e.back.Run)
 	for p := range partitions { // Stale until it is loaded, then not loaded: nobody has asked for a SKU of it
 		probe := &stock.Reservation{Lines: []stock.Line{{SKU: skuOf(p, "probe"), Qty: 1}}}

@@ -36,6 +36,8 @@ func refusalOf(v stock.Verdict) *Refusal {
 		return &Refusal{Code: stock.CodeSoldOut}
 	case stock.VerdictShort:
 		return &Refusal{Code: stock.CodeUnavailable, Detail: "Units are set aside and cannot be sold from here right now."}
+	case stock.VerdictDraining:
+		return &Refusal{Code: stock.CodeUnavailable, Detail: "Its stock is with Redis, which cannot be asked for it right now. Try again."}
 	case stock.VerdictCorrupt:
 		return &Refusal{Code: stock.CodeCorruptStock}
 	}

@@ -14,22 +14,44 @@ type attempt struct {
 	class  stock.Class
 	source Source
 	open   bool // Redis has, or may have, an open entry of this try
+	seen   bool // Redis's word that it has won was read
 }
 
 // settle asks the database for the reservation. Only what it, or a take-over, has committed makes a Pass.
 func (a *Admitter) settle(ctx context.Context, r *wanted, at attempt) Decision {
-	op := &stock.Op{Kind: stock.OpSettle, Class: at.class, Reservation: &r.Reservation, Deadline: time.Now().Add(a.cfg.QueueWait)}
+	claimed, decided := a.claimThrough(ctx, r)
+	at.seen = at.seen && claimed
+	if decided != nil && !r.on.maybe {
+		a.closeLost(r, at, nil)
+		return decided.d
+	}
+	op := a.settleOf(r, at)
 	err := a.do(ctx, op)
 	switch {
 	case err == nil:
 		return a.settled(ctx, r, at, op)
+	case errors.Is(err, stock.ErrNotExecuted) && r.on.maybe:
+		a.pending.undo(r) // an ahead entry goes only once its try has a row
+		return refuse(at.source, refuseErr(err))
 	case errors.Is(err, stock.ErrNotExecuted):
 		a.closeLost(r, at, nil)
 		return refuse(at.source, refuseErr(err))
 	}
 	// Nobody knows whether it was committed, but this try is surely not sent: its owner ends it by its id.
-	a.pending.undo(&r.Reservation)
+	a.pending.undo(r)
 	return refuse(at.source, &Refusal{Code: stock.CodeUnavailable})
+}
+
+// settleOf is the settle of an order whose request waits for the commit. What was not seen to win is for the database alone to sell.
+func (a *Admitter) settleOf(r *wanted, at attempt) *stock.Op {
+	op := &stock.Op{Kind: stock.OpSettle, Class: at.class, Reservation: &r.Reservation, Deadline: time.Now().Add(a.cfg.QueueWait),
+		MaybeAhead: r.on.maybe}
+	if at.seen {
+		op.Seen, op.Epoch, op.FromGrant = true, r.on.epoch, r.on.granted && len(r.Lines) == 1
+	} else if r.on.some && a.backend != nil && !r.limited() {
+		_, op.Unique, _ = a.backend.Policy(r.Route)
+	}
+	return op
 }
 
 // do has an op done that a request waits for: the wait for a transaction and the transaction itself, whatever becomes of the client.
@@ -51,8 +73,10 @@ func (a *Admitter) settled(ctx context.Context, r *wanted, at attempt, op *stock
 			}
 		}
 		a.publishTo(r, []stock.Closing{{ID: r.ID, Try: r.Try, Fingerprint: r.Fingerprint, Won: true}}, res.Facts)
+		a.closeClaim(&r.Reservation, true)
+		r.on.claimed = false
 		return Decision{Source: at.source, Reservation: r.ID, Pass: &Pass{Reservation: &r.Reservation, RequestKey: r.key,
-			ExpiresAt: res.ExpiresAt, ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}
+			ExpiresAt: res.ExpiresAt, ForwardBy: res.ForwardBy, SendBefore: r.firstSent(op).Add(a.cfg.ForwardWithin)}}
 	}
 	a.closeLost(r, at, op)
 	if res.Verdict == stock.VerdictDuplicate {
@@ -69,6 +93,14 @@ func (a *Admitter) settled(ctx context.Context, r *wanted, at attempt, op *stock
 	return refuse(at.source, r.refused(res))
 }
 
+// firstSent is when the time to send the order began: with its first statement, or with the reserve that may have won it ahead.
+func (r *wanted) firstSent(op *stock.Op) time.Time {
+	if !r.on.asked.IsZero() && r.on.asked.Before(op.FirstSent) {
+		return r.on.asked
+	}
+	return op.FirstSent
+}
+
 // closeLost tells Redis that this try came to nothing and, if the id belongs to another try's row, that that one won.
 func (a *Admitter) closeLost(r *wanted, at attempt, op *stock.Op) {
 	var closings []stock.Closing
@@ -80,12 +112,14 @@ func (a *Admitter) closeLost(r *wanted, at attempt, op *stock.Op) {
 		facts = op.Result.Facts
 		if row := op.Result.Row; row != nil && row.Try != r.Try && winner(row) {
 			closings = append(closings, stock.Closing{ID: row.ID, Try: row.Try, Fingerprint: row.Fingerprint, Won: true})
+			a.closeClaim(&row.Reservation, true)
 		}
 	}
 	a.publishTo(r, closings, facts)
 }
 
-// winner reports whether Redis has to remember the row's id: it is held or confirmed, or has an answer to give again.
+// winner reports whether Redis has to remember the row's id: it is held or confirmed, was forwarded without
+// units to deduct, or has an answer to give again.
 func winner(row *stock.Row) bool {
-	return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.Answer != nil
+	return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.State == stock.StateSurplus || row.Answer != nil
 }

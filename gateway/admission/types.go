@@ -22,6 +22,7 @@ type Terms struct {
 	LimitKey  string        // key of Limit in the configuration, for the refusal
 	OpenLimit int64         // most reservations that one user may hold at a time; 0 = no limit
 	Hold      time.Duration // how long a reservation is held before it expires; above zero
+	Eventual  bool          // it may be sold ahead
 }
 
 // Source says who decided: the value of the Stockgate-Source header.
@@ -66,6 +67,8 @@ type Pass struct {
 	// again: an earlier try of the reservation may have made an order, and nobody has said that it has not. Then neither that this
 	// try was not sent nor that it was refused proves that there is none.
 	again bool
+	// behind is the settle of an order that was forwarded ahead; nil: it is committed.
+	behind *settling
 }
 
 // OutcomeKind classifies what the backend did.

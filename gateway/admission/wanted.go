@@ -25,6 +25,8 @@ type wanted struct {
 	// that were given back before; their entries may not be closed yet.
 	taken  int
 	former []stock.Try
+
+	on eventual // what selling ahead needs; zero where nothing is sold ahead
 }
 
 // draw names the reservation and the try. The id takes what the request names, never what follows from the clock: a retry across the
@@ -92,6 +94,7 @@ func (r *wanted) keepTerms(i int, t Terms) {
 		r.Activity = "" // several: the lines' own terms tell
 	}
 	r.Hold = min(r.Hold, t.Hold)
+	r.on.some, r.on.all = r.on.some || t.Eventual, t.Eventual && (i == 0 || r.on.all)
 	if t.OpenLimit > 0 && (r.OpenLimit == 0 || t.OpenLimit < r.OpenLimit) {
 		r.OpenLimit = t.OpenLimit
 	}

@@ -52,6 +52,27 @@ type Records interface {
 	ImportStock(ctx context.Context, rows []stock.Line, opID, actor, reason string, progress func(done int)) ([]stock.Fact, error)
 }
 
+// Repairs knows surplus orders and silent replicas; ledger.Store is one.
+type Repairs interface {
+	// Doubts is the silent replicas that may have sold units of a grant.
+	Doubts(ctx context.Context) ([]stock.Doubt, error)
+	// ClearDoubt ends the doubts about a partition.
+	ClearDoubt(ctx context.Context, p int) error
+	// Compensation is one repair, or ledger.ErrNoCompensation.
+	Compensation(ctx context.Context, id string) (stock.Compensation, error)
+	// ListCompensations is at most limit repairs of a state ("": of any) whose ids come after after.
+	ListCompensations(ctx context.Context, state stock.CompensationState, after string, limit int) ([]stock.Compensation, error)
+	// NoteCompensation writes where a repair that is not done stands, and that its time comes again after that long.
+	NoteCompensation(ctx context.Context, id string, state stock.CompensationState, attempts int64, after time.Duration, detail string) error
+}
+
+// Open knows what is pre-deducted in Redis and not settled yet; admission.Admitter is one.
+type Open interface {
+	// SettleOpen settles the reservation if it is known in Redis's open only, and reports whether it has a row now. An error says that
+	// Redis cannot be asked, or that the database cannot settle it, and that it may be there all the same.
+	SettleOpen(ctx context.Context, id stock.ID) (settled bool, err error)
+}
+
 // Admission decides about a direct reservation; admission.Admitter is one.
 type Admission interface {
 	// Admit decides; a Pass must be booked.
@@ -79,8 +100,10 @@ type Deps struct {
 	Deducter  Deducter
 	Store     Store
 	Records   Records
+	Repairs   Repairs
 	Admission Admission
 	Sale      Sale
+	Open      Open  // nil: nothing is known in Redis alone
 	Cache     Cache // nil: redis.mode none
 	// Candidates is the reservation ids that a request id may have led to: one for each guarded route and each activity that a request
 	// can name, and for none. A user of "" is no user.

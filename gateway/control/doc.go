@@ -23,6 +23,10 @@
 //	POST /v1/reservations/{id}/confirm    {"order_ref":…,"reason":…}      paid
 //	POST /v1/reservations/{id}/release    {"lines":…,"op":…,"unless_paid":…}  cancelled or refunded: units go back
 //	POST /v1/reservations/{id}/extend     {"hold":"25m"}                  hold it longer
+//	GET  /v1/doubts                       silent replicas that may have sold units of a grant
+//	DELETE /v1/doubts/{partition}         they have not: an operator's word
+//	GET  /v1/compensations?state=         surplus orders and what is done about them
+//	POST /v1/compensations/{id}/retry     {"make":"good|void","reason":…}  look at one now
 //	GET  /v1/ledger?sku=|reservation=     who changed what, and why, newest first
 //	GET  /v1/openapi.json                 all of this for machines
 //
@@ -64,8 +68,8 @@
 //   - A confirm of a released reservation is first tried as it is; only if the ledger says that it was released before it was ever
 //     paid are the rules asked (Sale.LateConfirm), for every line, and the units taken again. The common case stays one op.
 //   - A confirm with another order reference than the reservation has is 422 and names both: two orders of one reservation.
-//   - An id without a row is 404, whatever may be open in Redis. Strong SKUs are forwarded only after their commit, so the order service
-//     never saw such a try.
+//   - An id without a row may be known in Redis's open only: an order forwarded ahead. It is settled first, and then the notice is carried
+//     out. If Redis cannot be asked and a SKU may sell ahead, that is 503: nobody knows. Else it is 404.
 //
 // # Direct reservations
 //

@@ -24,7 +24,7 @@ func (s *Server) confirmReservation(r *http.Request) (any, error) {
 	if err := readOrderRef(op, body); err != nil {
 		return nil, err
 	}
-	if err := s.run(r.Context(), op); err != nil {
+	if op, err = s.runNotice(r.Context(), op); err != nil {
 		return nil, err
 	}
 	if s.mayRetake(op) {
@@ -59,11 +59,16 @@ func (s *Server) mayRetake(op *stock.Op) bool {
 // told again, late.
 func (s *Server) notePaid(op *stock.Op) {
 	row := op.Result.Row
-	if row == nil || row.State != stock.StateReleased || row.Paid || op.Result.Verdict == stock.VerdictPaused {
+	if row == nil || row.Paid || op.Result.Verdict == stock.VerdictPaused {
 		return
 	}
-	s.deps.Log.Warn("paid without stock: an order was paid after its units had gone back; it has to be refunded",
-		zap.Stringer("reservation", op.ID), zap.String("order_ref", cmp.Or(op.OrderRef, row.OrderRef)), zap.String("reason", row.Reason))
+	fields := []zap.Field{zap.Stringer("reservation", op.ID), zap.String("order_ref", cmp.Or(op.OrderRef, row.OrderRef)), zap.String("reason", row.Reason)}
+	switch row.State {
+	case stock.StateReleased:
+		s.deps.Log.Warn("paid without stock: an order was paid after its units had gone back; it has to be refunded", fields...)
+	case stock.StateSurplus:
+		s.deps.Log.Warn("paid without stock: an order was paid that had been forwarded when nothing was left; it waits for units", fields...)
+	}
 }
 
 func ofConfirm(op *stock.Op) error {
@@ -72,11 +77,15 @@ func ofConfirm(op *stock.Op) error {
 	case stock.VerdictKeyReused:
 		return otherOrder(op)
 	case stock.VerdictSoldOut, stock.VerdictShort:
+		if row != nil && row.State == stock.StateSurplus {
+			return about(row, refuse(stock.CodeReleased, "reservation %s is surplus: its order was forwarded when nothing was left, and there are no units "+
+				"for it now either; confirm it again later, or cancel the order and release it", op.ID))
+		}
 		return about(row, refuse(stock.CodeReleased, "reservation %s is released, and there is not enough stock to take it again", op.ID))
 	case stock.VerdictPurchaseLimit, stock.VerdictTooManyOpen:
 		return about(row, refuse(stock.CodeReleased, "reservation %s is released, and its user has too much by now to take it again", op.ID))
 	case stock.VerdictPaused:
-		return about(row, refuse(stock.CodePaused, "reservation %s is released, and cannot be taken again while sales are paused", op.ID))
+		return about(row, refuse(stock.CodePaused, "reservation %s is %s, and its units cannot be taken while sales are paused", op.ID, stateOf(row)))
 	}
 	return ofNotice(op, stock.StateConfirmed)
 }
@@ -86,6 +95,13 @@ func otherOrder(op *stock.Op) *api.Problem {
 	row := op.Result.Row
 	return about(row, refuse(stock.CodeKeyReused, "reservation %s has the order reference %s, not %s; nothing was changed", op.ID,
 		shorten(refOf(row)), shorten(op.OrderRef)))
+}
+
+func stateOf(row *stock.Row) stock.State {
+	if row == nil {
+		return stock.StateNone
+	}
+	return row.State
 }
 
 func refOf(row *stock.Row) string {
@@ -104,8 +120,9 @@ func (s *Server) releaseReservation(r *http.Request) (any, error) {
 	if err := readRelease(op, body); err != nil {
 		return nil, err
 	}
-	if err := s.run(r.Context(), op); err != nil {
-		return nil, repeatable(err, op.OpID)
+	id := op.OpID
+	if op, err = s.runNotice(r.Context(), op); err != nil {
+		return nil, repeatable(err, id)
 	}
 	if err := ofRelease(op); err != nil {
 		return nil, err
@@ -192,7 +209,7 @@ func (s *Server) extendReservation(r *http.Request) (any, error) {
 	if op.Hold == 0 {
 		return nil, badField("hold", "absent", "must be how long the whole hold shall be, such as 25m")
 	}
-	row, err := s.rowOf(r)
+	row, err := s.settledRow(r.Context(), op.ID)
 	if err != nil {
 		return nil, err
 	}

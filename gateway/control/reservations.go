@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
@@ -37,22 +38,26 @@ func (s *Server) getReservation(r *http.Request) (any, error) {
 	return view, nil
 }
 
-// rowOf is the reservation that the path names. Strong SKUs are forwarded only after their commit, so what has no row was never seen by
-// the order service, whatever may still be open in Redis: it is unknown.
+// rowOf is the reservation that the path names, if it has a row: a look settles nothing.
 func (s *Server) rowOf(r *http.Request) (*stock.Row, error) {
 	id, err := pathID(r)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.deps.Store.Find(r.Context(), []stock.ID{id})
+	row, err := s.find(r.Context(), id)
+	if err == nil && row == nil {
+		err = unknownReservation(id)
+	}
+	return row, err
+}
+
+// find is the row of an id, nil if it has none.
+func (s *Server) find(ctx context.Context, id stock.ID) (*stock.Row, error) {
+	found, err := s.deps.Store.Find(ctx, []stock.ID{id})
 	if err != nil {
 		return nil, ofRead(err)
 	}
-	row := found[id]
-	if row == nil {
-		return nil, unknownReservation(id)
-	}
-	return row, nil
+	return found[id], nil
 }
 
 func unknownReservation(id stock.ID) error {
@@ -150,7 +155,7 @@ const (
 	duePagesMax = 20  // pages that one call reads: what is due and known is in between
 )
 
-// unknowns lists the held reservations of unknown outcome, oldest first. Those in flight are among them, and said to be.
+// unknowns lists the held and surplus reservations of unknown outcome, oldest first. Those in flight are among them, and said to be.
 func (s *Server) unknowns(r *http.Request, q query, limit int) (any, error) {
 	from, err := q.cursor()
 	if err != nil {
@@ -199,7 +204,7 @@ func (s *Server) unknownOf(r *http.Request, due []stock.DueRow, limit int, last 
 	}
 	views := make([]api.Reservation, 0, len(ids))
 	for _, id := range ids {
-		if row := found[id]; row != nil && row.State == stock.StateHeld && row.Outcome == stock.OutcomeUnknown {
+		if row := found[id]; row != nil && (row.State == stock.StateHeld || row.State == stock.StateSurplus) && row.Outcome == stock.OutcomeUnknown {
 			view := viewWhole(row)
 			view.Age = age[id]
 			views = append(views, view)

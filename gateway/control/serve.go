@@ -36,7 +36,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 // methodsOf is the methods that r's path has a route for.
 func (s *Server) methodsOf(r *http.Request) []string {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost, http.MethodDelete} {
 		probe := &http.Request{Method: method, URL: r.URL, Host: r.Host}
 		if _, pattern := s.mux.Handler(probe); pattern != "" {
 			allowed = append(allowed, method)
@@ -125,7 +125,7 @@ func (s *Server) note(r *http.Request, rt route, problem *api.Problem) {
 	if problem != nil {
 		outcome, detail = problem.Code, problem.Detail
 	}
-	target := cmp.Or(r.PathValue("sku"), r.PathValue("id"), r.URL.Query().Get("op"))
+	target := cmp.Or(r.PathValue("sku"), r.PathValue("id"), r.PathValue("partition"), r.URL.Query().Get("op"))
 	s.deps.Log.Info("a change was asked for", zap.String("actor", actorOf(r.Context())), zap.String("call", rt.pattern),
 		zap.String("target", target), zap.String("outcome", outcome), zap.String("detail", detail), zap.String("peer", r.RemoteAddr))
 }

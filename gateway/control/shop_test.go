@@ -23,6 +23,7 @@ type shop struct {
 	published []stock.Fact
 	fault     func(op *stock.Op) error // before anything happens; nil: none
 	readFault error
+	verdict   stock.Verdict // of a confirm of what is surplus
 	audit     []stock.AuditRow
 	searches  []stock.Search
 	registers func(ctx context.Context) ([]stock.Registers, error)
@@ -111,6 +112,8 @@ func (s *shop) confirm(op *stock.Op) stock.Result {
 		return said(stock.VerdictKeyReused, row)
 	case row.State == stock.StateConfirmed:
 		return done(row)
+	case row.State == stock.StateSurplus:
+		return said(s.verdict, row)
 	case row.State == stock.StateReleased && op.Retake && !row.Paid:
 		if sku := s.skus[row.Lines[0].SKU]; sku.Paused {
 			return said(stock.VerdictPaused, row)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestStockIsSetSeenAdjustedAndPaused(t *testing.T) {
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":true,"ver":3,"epoch":7}`, "POST", "/v1/stock/sku-1/pause", "")
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":4,"epoch":7}`, "POST", "/v1/stock/sku-1/resume", `{"reason":"again"}`)
 	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7}`, "POST", "/v1/stock/sku-1/sync", `{}`)
-	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7,"held":0,"confirmed":0,"compensating":0,"stock_in":105,`+
+	b.ok(`{"sku":"sku-1","available":105,"granted":0,"paused":false,"ver":5,"epoch":7,"held":0,"confirmed":0,"compensating":0,"stock_in":105,"consistency":"strong",`+
 		`"redis":{"loaded":true,"base":9,"rest":1,"out":2,"free":7,"ver":3,"epoch":7,"paused":false}}`, "GET", "/v1/stock/sku-1", "")
 	if got := b.executed()[0]; got.Reason != "opening" || got.Actor != "loopback" || got.Class != stock.ClassPrededuct || got.Deadline.IsZero() {
 		t.Fatalf("the op was %+v", got)
@@ -202,8 +203,8 @@ func TestFactsAreToldAfterACommitOnly(t *testing.T) {
 	b.do("POST", "/v1/stock/a/adjust", `{"delta":-9,"op":"x"}`)
 	b.breaks(func(*stock.Op) error { return stock.ErrUnknown })
 	b.do("PUT", "/v1/stock/a", `{"available":4}`)
-	if got := fmt.Sprint(b.published); got != "[{a 3 0 false 7 1 []}]" {
-		t.Fatalf("published %s", got)
+	if want := (stock.Fact{SKU: "a", Available: 3, Epoch: 7, Ver: 1}); len(b.published) != 1 || !reflect.DeepEqual(b.published[0], want) {
+		t.Fatalf("published %+v", b.published)
 	}
 }
 
@@ -212,7 +213,7 @@ func TestWithoutRedisStockIsChangedAndShownAllTheSame(t *testing.T) {
 	b := setup(t, func(_ *Config, deps *Deps) { deps.Cache = nil })
 	const change = `{"sku":"a","available":3,"granted":0,"paused":false,"ver":1,"epoch":7`
 	b.ok(change+`}`, "PUT", "/v1/stock/a", `{"available":3}`)
-	b.ok(change+`,"held":0,"confirmed":0,"compensating":0,"stock_in":3}`, "GET", "/v1/stock/a", "")
+	b.ok(change+`,"held":0,"confirmed":0,"compensating":0,"stock_in":3,"consistency":"strong"}`, "GET", "/v1/stock/a", "")
 }
 
 // A Redis that hangs until the caller gives up must not take the database's figures with it.

@@ -26,7 +26,17 @@ func viewSKU(s ledger.SKUInfo) api.SKU {
 		StockIn:      s.StockIn,
 		Changed:      s.Changed,
 		Corrupt:      s.Corrupt,
+		Doubtful:     s.Doubtful,
+		Consistency:  consistencyOf(s.Fact),
 	}
+}
+
+// consistencyOf is how a SKU is sold now; the rules of the sale may say otherwise until its grant is there, or back.
+func consistencyOf(f stock.Fact) string {
+	if f.Ahead {
+		return api.Eventual
+	}
+	return api.Strong
 }
 
 func viewRegisters(r stock.Registers) *api.Registers {
@@ -45,6 +55,7 @@ func viewRegisters(r stock.Registers) *api.Registers {
 		Ver:    r.Ver,
 		Epoch:  r.Epoch,
 		Paused: r.Paused,
+		Ahead:  r.Ahead,
 	}
 }
 

@@ -13,6 +13,9 @@
 //	outcome unknown   accepted, stays held   confirm  release (cancelled)  release (no_order)   kept, asked again
 //	time is over      release (expired)      confirm  release (cancelled)  release (no_order)   kept, asked again
 //
+// A surplus row (forwarded ahead, with nothing left to deduct) of unknown outcome is asked about as well: open and paid both make it
+// accepted, and package compensation then makes its order good or void; cancelled and 404 end it. It holds no units.
+//
 // On a route with confirm: on_success an accepted order is a sold one: nobody will call to confirm it, and the reply that would have
 // done so was lost. So an open order confirms there, in both rows of the table.
 //

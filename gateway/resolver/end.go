@@ -20,6 +20,9 @@ type ending struct {
 // endingOf decides. soldIfOpen: on this route an order that exists is a paid one. row was read before the question was asked, so its
 // clock makes "no order" final rather too late than too early.
 func endingOf(row *stock.DueRow, state admission.BackendState, soldIfOpen, final bool) ending {
+	if row.Surplus && (state == admission.Paid || state == admission.Open) {
+		return ending{accept(row, false), endedAccepted} // it has no units: package compensation makes the order good or void
+	}
 	switch state {
 	case admission.Paid:
 		return ending{confirm(row), endedConfirmed}
@@ -41,18 +44,21 @@ func endingOf(row *stock.DueRow, state admission.BackendState, soldIfOpen, final
 func endingOfOpen(row *stock.DueRow, sold bool) ending {
 	switch {
 	case row.Outcome == stock.OutcomeUnknown:
-		op := &stock.Op{Kind: stock.OpBook, Class: stock.ClassPrededuct, ID: row.ID, Try: row.Try, Outcome: stock.OutcomeAccepted,
-			Confirm: sold, Reason: reasonResolved}
 		if sold {
-			return ending{op, endedConfirmed}
+			return ending{accept(row, true), endedConfirmed}
 		}
-		return ending{op, endedAccepted}
+		return ending{accept(row, false), endedAccepted}
 	case sold:
 		return ending{confirm(row), endedConfirmed}
 	case row.Now.Before(row.ExpiresAt):
 		return ending{} // extended meanwhile
 	}
 	return ending{expire(row, stock.OutcomeAccepted, stock.ReasonExpired), endedExpired}
+}
+
+func accept(row *stock.DueRow, sold bool) *stock.Op {
+	return &stock.Op{Kind: stock.OpBook, Class: stock.ClassPrededuct, ID: row.ID, Try: row.Try, Outcome: stock.OutcomeAccepted, Confirm: sold,
+		Reason: reasonResolved}
 }
 
 func confirm(row *stock.DueRow) *stock.Op {

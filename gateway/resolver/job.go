@@ -214,7 +214,7 @@ func (p *pass) note(row *stock.DueRow) {
 		return
 	}
 	p.told++
-	p.u.log.Error("the order service says nothing of a reservation for longer than hold_max; its units stay held until it does, or somebody "+
+	p.u.log.Error("the order service says nothing of a reservation for longer than hold_max; it stays as it is until it does, or somebody "+
 		"confirms or releases it", zap.Stringer("reservation", row.ID), zap.String("route", row.Route),
 		zap.Stringer("outcome", row.Outcome), zap.Time("created", row.CreatedAt))
 }

@@ -20,13 +20,14 @@ func TestWhatAnAnswerMakesOfARow(t *testing.T) {
 	type row struct {
 		accepted bool
 		route    string
+		surplus  bool
 	}
 	f := func(name string, r row, shop func(w *world, id stock.ID), state stock.State, outcome stock.Outcome, reason string) {
 		t.Helper()
 		w := newWorld(t)
 		id := w.rows.add(func(d *stock.DueRow) {
 			d.Route = r.route
-			if r.accepted {
+			if d.Surplus = r.surplus; r.accepted {
 				d.Outcome, d.Reason = stock.OutcomeAccepted, ""
 			}
 		})
@@ -55,6 +56,13 @@ func TestWhatAnAnswerMakesOfARow(t *testing.T) {
 	f("on success, unknown, open", row{route: "sold"}, open, stock.StateConfirmed, accepted, "resolved")
 	f("on success, over, open", row{route: "sold", accepted: true}, open, stock.StateConfirmed, accepted, "resolved")
 	f("on success, unknown, none", row{route: "sold"}, none, stock.StateReleased, rejected, "no_order")
+	// surplus has no units: nothing confirms it here
+	surplus := row{route: "place", surplus: true}
+	f("surplus, open", surplus, open, stock.StateSurplus, accepted, "resolved")
+	f("surplus, paid", surplus, paid, stock.StateSurplus, accepted, "resolved")
+	f("surplus, cancelled", surplus, cancelled, stock.StateReleased, accepted, "cancelled")
+	f("surplus, none", surplus, none, stock.StateReleased, rejected, "no_order")
+	f("surplus on success, paid", row{route: "sold", surplus: true}, paid, stock.StateSurplus, accepted, "resolved")
 }
 
 func TestNoOrderIsFinalOnlyOnceNoneCanComeAnyMore(t *testing.T) {

@@ -17,7 +17,8 @@ import (
 
 // Store is what the job needs of the database.
 type Store interface {
-	// Due gives held reservations of routes that are of unknown outcome or whose time is over, by (CreatedAt, ID) after the given one.
+	// Due gives held reservations of routes that are of unknown outcome or whose time is over, and surplus ones of unknown outcome, by
+	// (CreatedAt, ID) after the given one.
 	Due(ctx context.Context, routes []string, after stock.DueRow, limit int) ([]stock.DueRow, error)
 	// AcquireLeases takes those of names that are free or the holder's own.
 	AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error)

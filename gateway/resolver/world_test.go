@@ -246,6 +246,9 @@ func (s *rows) add(change func(r *stock.DueRow)) stock.ID {
 		change(&r)
 	}
 	s.of[r.ID] = &heldRow{DueRow: r, state: stock.StateHeld}
+	if r.Surplus {
+		s.of[r.ID].state = stock.StateSurplus
+	}
 	return r.ID
 }
 
@@ -289,7 +292,10 @@ func (s *rows) Due(_ context.Context, routes []string, after stock.DueRow, limit
 	var due []stock.DueRow
 	for _, r := range s.of {
 		over := r.Outcome == stock.OutcomeUnknown || !now.Before(r.ExpiresAt)
-		if r.state == stock.StateHeld && over && slices.Contains(routes, r.Route) && order(r.DueRow, after) > 0 {
+		if r.Surplus {
+			over = r.Outcome == stock.OutcomeUnknown
+		}
+		if (r.state == stock.StateHeld || r.state == stock.StateSurplus) && over && slices.Contains(routes, r.Route) && order(r.DueRow, after) > 0 {
 			row := r.DueRow
 			row.Now = now
 			due = append(due, row)
@@ -327,7 +333,7 @@ func (s *rows) do(op *stock.Op) {
 	defer s.mu.Unlock()
 	r := s.of[op.ID]
 	op.Result.Verdict = stock.VerdictStale
-	if r.state != stock.StateHeld {
+	if r.state != stock.StateHeld && (r.state != stock.StateSurplus || op.Kind == stock.OpConfirm) {
 		return
 	}
 	switch op.Kind {
@@ -336,7 +342,7 @@ func (s *rows) do(op *stock.Op) {
 			return
 		}
 		r.Outcome = op.Outcome
-		if op.Confirm {
+		if op.Confirm && r.state == stock.StateHeld {
 			r.state = stock.StateConfirmed
 		}
 	case stock.OpConfirm:

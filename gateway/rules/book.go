@@ -42,6 +42,8 @@ type Book struct {
 	sales      []sale
 	byID       map[string]int // id → sales
 	modes      map[string]RouteMode
+
+	anyEventual bool
 }
 
 // Compile makes a Book of rules, or says everything that is wrong with them. It keeps nothing of r.
@@ -56,6 +58,9 @@ func Compile(r *Rules) (*Book, error) {
 		b.terms = append(b.terms, r.Defaults.terms(s.Consistency, s.MaxQty, "skus["+s.Match+"].max_qty"))
 	}
 	b.terms = append(b.terms, r.Defaults.terms(r.Defaults.Consistency, r.Defaults.MaxQty, "defaults.max_qty"))
+	for i := range b.terms {
+		b.anyEventual = b.anyEventual || b.terms[i].Consistency == Eventual
+	}
 	for i := range r.Activities {
 		a := &r.Activities[i]
 		b.byID[a.ID] = i
@@ -107,6 +112,12 @@ func (b *Book) MaxQty(sku string) (qty int64, key string) {
 	t := b.rule(sku)
 	return t.MaxQty, t.MaxQtyKey
 }
+
+// Eventual reports whether a SKU is to be forwarded on Redis's word. It does not depend on the time.
+func (b *Book) Eventual(sku string) bool { return b.rule(sku).Consistency == Eventual }
+
+// AnyEventual reports whether any SKU may be.
+func (b *Book) AnyEventual() bool { return b.anyEventual }
 
 // checkNamed is the window of the activity that a request names, with the zero Code if that has nothing against the request.
 func (b *Book) checkNamed(sku, named string, now time.Time) Window {

@@ -367,3 +367,30 @@ func TestUnreadableContentIsRefused(t *testing.T) {
 	f(strings.Replace(plain, `"2026-11-10T16:00:00Z"`, `"11.11."`, 1), "activities[0].starts: ")
 	f(strings.Replace(plain, `"purchase_limit":5,`, "", 1), "defaults.purchase_limit: is missing")
 }
+
+func TestEventualIsOfTheFirstRuleThatMatches(t *testing.T) {
+	compile := func(d string, skus ...SKU) *Book {
+		t.Helper()
+		r := &Rules{Defaults: Defaults{Consistency: d, MaxQty: 1, Hold: time.Minute, HoldMax: time.Minute, LateConfirm: Refuse}, SKUs: skus}
+		b, err := Compile(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	seat, all := SKU{Match: "seat-*", Consistency: Strong, MaxQty: 1}, SKU{Match: "*", Consistency: Eventual, MaxQty: 1}
+	for _, c := range []struct {
+		b              *Book
+		any, seat, pen bool
+	}{
+		{compile(Strong), false, false, false},
+		{compile(Strong, seat), false, false, false},
+		{compile(Strong, seat, all), true, false, true},
+		{compile(Strong, all, seat), true, true, true},
+		{compile(Eventual, seat), true, false, true},
+	} {
+		if c.b.AnyEventual() != c.any || c.b.Eventual("seat-1") != c.seat || c.b.Eventual("pen") != c.pen {
+			t.Errorf("%+v: any %v, seat %v, pen %v", c.b.Rules(), c.b.AnyEventual(), c.b.Eventual("seat-1"), c.b.Eventual("pen"))
+		}
+	}
+}

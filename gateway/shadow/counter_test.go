@@ -23,6 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // sale refuses SKUs by name and limits the others to two units a user.
 type sale struct{}
 
+func (sale) AnyEventual() bool { return false }
+
 func (sale) Terms(sku, named string) (admission.Terms, *admission.Refusal) {
 	switch {
 	case sku == "early":

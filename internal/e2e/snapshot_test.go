@@ -160,7 +160,7 @@ func addCache(ctx context.Context, s *stock.Snapshot, cache *luascripts.Client, 
 		return err
 	}
 	for p := range 64 {
-		open, err := cache.OpenEntries(ctx, p, 10_000)
+		open, _, err := cache.OpenEntries(ctx, p, "", 10_000)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package orderservice
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,18 +27,22 @@ type book struct {
 	mu     sync.Mutex
 	orders []Order
 	of     map[string][]int // places of a reservation's orders
+	voided map[string]bool  // reservations that may have no order any more; at most max
 }
 
-// add records an order and numbers it. Unique: a reservation that has one gets that one again. False: the book is full.
-func (b *book) add(o Order, unique bool) (Order, bool) {
+// add records an order and numbers it. Unique: a reservation that has one gets that one again. One that was made void gets none.
+func (b *book) add(o Order, unique bool) (Order, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	places := b.of[o.Reservation]
 	if unique && o.Reservation != "" && len(places) > 0 {
-		return *b.current(places[0]), true
+		return *b.current(places[0]), nil
+	}
+	if o.Reservation != "" && b.voided[o.Reservation] {
+		return Order{}, errVoid
 	}
 	if len(b.orders) >= b.max {
-		return Order{}, false
+		return Order{}, fmt.Errorf("this sample keeps at most %d orders", b.max)
 	}
 	o.Order = strconv.Itoa(len(b.orders) + 1)
 	o.become(Open, o.At)
@@ -45,7 +50,7 @@ func (b *book) add(o Order, unique bool) (Order, bool) {
 		b.of[o.Reservation] = append(places, len(b.orders))
 	}
 	b.orders = append(b.orders, o)
-	return o, true
+	return o, nil
 }
 
 // current is the order at a place as it stands now: one that nobody has paid in time is closed before anyone sees it.

@@ -6,6 +6,7 @@
 //	GET    /orders/count                          {"orders":n}, cancelled ones not counted
 //	GET    /orders?after=&limit=                  {"orders":[…],"next":…}, cancelled ones included
 //	GET    /orders/by-reservation/{reservation}   {"state":"open|paid|cancelled"} or 404: what a gateway resolves an unknown by
+//	POST   /orders/by-reservation/{reservation}/void   cancelled, and none is made of it later: a gateway's surplus
 //	POST   /orders/{order}/pay                    paid
 //	POST   /orders/{order}/refund                 {"lines":[{"sku","qty"}],"op"}: part of a paid order is taken back, once per op
 //	DELETE /orders/{order}                        cancelled

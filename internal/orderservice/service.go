@@ -3,6 +3,7 @@ package orderservice
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -41,6 +42,7 @@ type Service struct {
 	book   *book
 	script script // of orders
 	asked  script // of questions by reservation
+	voids  script // of calls to make an order void
 	mux    *http.ServeMux
 	end    sync.Once
 	ended  chan struct{} // closed by End: hanging answers let go
@@ -53,12 +55,13 @@ func New(cfg Config) *Service {
 		cfg.Now = time.Now
 	}
 	s := &Service{cfg: cfg, mux: http.NewServeMux(), ended: make(chan struct{})}
-	s.book = &book{max: cfg.OrdersMax, now: cfg.Now, closes: cfg.Closes, of: map[string][]int{}}
+	s.book = &book{max: cfg.OrdersMax, now: cfg.Now, closes: cfg.Closes, of: map[string][]int{}, voided: map[string]bool{}}
 	s.mux.HandleFunc("POST /orders", s.place)
 	s.mux.HandleFunc("POST /checkout", s.place)
 	s.mux.HandleFunc("GET /orders", s.list)
 	s.mux.HandleFunc("GET /orders/count", s.count)
 	s.mux.HandleFunc("GET /orders/by-reservation/{reservation}", s.resolve)
+	s.mux.HandleFunc("POST /orders/by-reservation/{reservation}/void", s.void)
 	s.mux.HandleFunc("POST /orders/{order}/pay", s.move(Paid))
 	s.mux.HandleFunc("POST /orders/{order}/refund", s.refund)
 	s.mux.HandleFunc("DELETE /orders/{order}", s.move(Cancelled))
@@ -143,7 +146,7 @@ func (s *Service) accept(r *http.Request, body []byte) (Order, int, error) {
 	if err != nil {
 		return Order{}, http.StatusBadRequest, err
 	}
-	order, kept := s.book.add(Order{
+	order, err := s.book.add(Order{
 		Lines:       lines,
 		User:        user,
 		Reservation: r.Header.Get(reservationHeader),
@@ -151,8 +154,11 @@ func (s *Service) accept(r *http.Request, body []byte) (Order, int, error) {
 		At:          s.cfg.Now(),
 		Expires:     expires,
 	}, s.cfg.Unique)
-	if !kept {
-		return Order{}, http.StatusServiceUnavailable, fmt.Errorf("this sample keeps at most %d orders", s.cfg.OrdersMax)
+	switch {
+	case errors.Is(err, errVoid):
+		return Order{}, http.StatusConflict, err
+	case err != nil:
+		return Order{}, http.StatusServiceUnavailable, err
 	}
 	return order, http.StatusCreated, nil
 }

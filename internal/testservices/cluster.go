@@ -282,3 +282,15 @@ func (c *Cluster) Masters() (masters []*Redis, err error) {
 	}
 	return masters, nil
 }
+
+// ReplicasOf are the nodes that follow a master.
+func (c *Cluster) ReplicasOf(master *Redis) (replicas []*Redis) {
+	c.t.Helper()
+	_, port, _ := strings.Cut(master.Addr, ":")
+	for _, n := range c.Nodes {
+		if n != master && n.wantInfo("replication", "master_port:"+port) == nil {
+			replicas = append(replicas, n)
+		}
+	}
+	return replicas
+}

@@ -162,17 +162,17 @@ func caseEpochs(t *testing.T, e *env) {
 }
 
 func caseBeat(t *testing.T, e *env) {
-	p, err := e.Beat(t.Context(), "gw-1", true)
+	p, err := e.Beat(t.Context(), "gw-1", true, nil)
 	e.must(err)
 	if p.Live != 1 || !p.AllRedisOK || time.Since(p.Now).Abs() > time.Minute {
 		t.Errorf("pulse %+v", p)
 	}
-	p, err = e.Beat(t.Context(), "gw-2", false)
+	p, err = e.Beat(t.Context(), "gw-2", false, nil)
 	e.must(err)
 	if p.Live != 2 || p.AllRedisOK {
 		t.Errorf("pulse %+v", p)
 	}
-	p, err = e.Beat(t.Context(), "gw-2", true)
+	p, err = e.Beat(t.Context(), "gw-2", true, nil)
 	e.must(err)
 	if p.Live != 2 || !p.AllRedisOK {
 		t.Errorf("pulse %+v", p)
@@ -183,7 +183,7 @@ func caseBeat(t *testing.T, e *env) {
 	e.must(err)
 	defer s.Close()
 	for p.Live != 1 { // until the others have been silent for a millisecond
-		p, err = s.Beat(t.Context(), "gw-3", true)
+		p, err = s.Beat(t.Context(), "gw-3", true, nil)
 		e.must(err)
 	}
 }

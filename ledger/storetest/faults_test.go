@@ -304,7 +304,7 @@ func TestPostgresIsPaused(t *testing.T) {
 		return err
 	})
 	f("Beat", func(ctx context.Context) error {
-		_, err := s.Beat(ctx, "gw-1", true)
+		_, err := s.Beat(ctx, "gw-1", true, nil)
 		return err
 	})
 	f("Ping", s.Ping)
@@ -381,7 +381,7 @@ func faultReadOnly(t *testing.T, e *env) {
 		readOnly(err)
 		_, err = e.Exec(t.Context(), []*stock.Op{accept(wish("sku-1", 1), nil)}, false)
 		readOnly(err)
-		_, err = e.Beat(t.Context(), "gw-1", true)
+		_, err = e.Beat(t.Context(), "gw-1", true, nil)
 		readOnly(err)
 		readOnly(e.Ping(t.Context()))
 	}

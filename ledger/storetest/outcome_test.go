@@ -339,7 +339,7 @@ func caseOwner(t *testing.T, e *env) {
 	if e.find(r).OwnerAlive {
 		t.Error("an owner that never beat is alive")
 	}
-	_, err := e.Beat(t.Context(), r.Owner, true)
+	_, err := e.Beat(t.Context(), r.Owner, true, nil)
 	e.must(err)
 	if row := e.find(r); !row.OwnerAlive || !row.InFlight() {
 		t.Errorf("row %+v", row)

@@ -93,7 +93,7 @@ func caseDue(t *testing.T, e *env) {
 	}
 	e.exec(unknown(asked, "timeout"), accept(over, answer(201)), accept(young, answer(201)), acceptPaid(paid, answer(201)), reject(gone, nil))
 	e.exec(accept(other, nil))
-	_, err := e.Beat(t.Context(), "gw-1", true)
+	_, err := e.Beat(t.Context(), "gw-1", true, nil)
 	e.must(err)
 	due, err := e.Due(t.Context(), []string{"orders"}, stock.DueRow{}, 10)
 	e.must(err)

@@ -41,6 +41,12 @@ type Unresolved struct {
 	// Stuck is how many reservations should have ended and are still held: past hold_max, because the order service does not answer, or
 	// past their time, because the stock row that their units go back to is gone or corrupt. The replica whose turn it is counts them.
 	Stuck int64 `json:"stuck"`
+	// Surplus is how many orders were forwarded ahead with nothing left to deduct, and are made neither good nor void yet;
+	// SurplusDead of them wait for an operator. The replica whose turn it is counts them.
+	Surplus     int64 `json:"surplus,omitempty"`
+	SurplusDead int64 `json:"surplus_dead,omitempty"`
+	// Doubts is how many silent replicas may have sold units of a grant.
+	Doubts int64 `json:"doubts,omitempty"`
 	// Distrusted names the upstreams whose resolve is no longer believed, because it says yes to everything.
 	Distrusted []string `json:"distrusted,omitempty"`
 	// CountedAt is when these figures were read; zero: not yet.

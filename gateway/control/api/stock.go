@@ -26,6 +26,10 @@ type SKU struct {
 	// StockIn is what was ever put in, less what was taken out by other means than orders:
 	// StockIn + Changed = Available + Granted + Held + Confirmed + Compensating (I2).
 	StockIn int64 `json:"stock_in"`
+	// Doubtful is how many of the granted units a silent replica may have sold: they are not sold until that is cleared up.
+	Doubtful int64 `json:"doubtful,omitempty"`
+	// Consistency is how it is sold now, whatever the rules say by now: strong | eventual.
+	Consistency string `json:"consistency"`
 	// Changed is what others did to the stock row and the ledger does not have yet; a sync writes it down.
 	Changed int64 `json:"changed,omitempty"`
 	// Corrupt: the stock row holds something that cannot be sold from. Available is then what was last good; a set mends it.
@@ -45,6 +49,7 @@ type Registers struct {
 	Ver     int64 `json:"ver"`
 	Epoch   int64 `json:"epoch"`
 	Paused  bool  `json:"paused"`
+	Ahead   bool  `json:"ahead,omitempty"` // base is what was granted
 }
 
 // SKUList is a page of SKUs in the order of their bytes.

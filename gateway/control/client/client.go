@@ -202,6 +202,12 @@ func empty(out any) bool {
 		return v.ID == ""
 	case *api.ReservationList:
 		return v.Reservations == nil
+	case *api.DoubtList:
+		return v.Doubts == nil
+	case *api.Compensation:
+		return v.ID == ""
+	case *api.CompensationList:
+		return v.Compensations == nil
 	case *api.LedgerPage:
 		return v.Rows == nil
 	case *struct{}: // an import that was answered without lines

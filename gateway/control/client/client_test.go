@@ -42,6 +42,12 @@ func answerTo(r *http.Request) string {
 			break
 		}
 		return `{"reservations":[]}`
+	case "/v1/doubts", "/v1/doubts/3":
+		return `{"doubts":[]}`
+	case "/v1/compensations":
+		return `{"compensations":[]}`
+	case "/v1/compensations/surplus.1/retry":
+		return `{"id":"surplus.1"}`
 	case "/v1/ledger":
 		return `{"rows":[]}`
 	case "/v1/reservations/import":
@@ -105,6 +111,16 @@ func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 	if len(steps) != 1 || steps[0] != (api.Progress{Phase: "checked", Done: 1, Of: 1}) {
 		t.Errorf("%+v", steps)
 	}
+	_, err = c.Doubts(ctx)
+	f("GET /v1/doubts", err)
+	_, err = c.ClearDoubts(ctx, 3, "r")
+	f(`DELETE /v1/doubts/3 {"reason":"r"}`, err)
+	_, err = c.Compensations(ctx, "dead", "surplus.0", 10)
+	f("GET /v1/compensations?after=surplus.0&limit=10&state=dead", err)
+	_, err = c.Compensations(ctx, "", "", 10)
+	f("GET /v1/compensations?limit=10", err)
+	_, err = c.RetryCompensation(ctx, "surplus.1", api.RetryCompensation{Make: api.MakeVoid})
+	f(`POST /v1/compensations/surplus.1/retry {"make":"void"}`, err)
 	_, err = c.ImportReservations(ctx, strings.NewReader("o,a,1,,held"), nil)
 	f(`POST /v1/reservations/import o,a,1,,held`, err)
 	_, err = c.Find(ctx, Find{User: "u", Request: "k"}, "", 7)
@@ -197,7 +213,10 @@ func TestAnotherServerIsSaidToBeOne(t *testing.T) {
 	_, imported := shop.ImportStock(ctx, "", strings.NewReader("a,1"), nil)
 	_, reservation := shop.Reservation(ctx, stock.ID{}, false)
 	_, status := shop.Status(ctx)
-	for i, err := range []error{get, set, list, imported, reservation, status} {
+	_, doubts := shop.Doubts(ctx)
+	_, compensations := shop.Compensations(ctx, "", "", 1)
+	_, retry := shop.RetryCompensation(ctx, "surplus.1", api.RetryCompensation{})
+	for i, err := range []error{get, set, list, imported, reservation, status, doubts, compensations, retry} {
 		if err == nil || !strings.Contains(err.Error(), "does not answer like a control API") {
 			t.Errorf("call %d: %v", i, err)
 		}

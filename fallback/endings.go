@@ -1,0 +1,126 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stockgate/stockgate/internal/loop"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// closer tells Redis how entries ended.
+type closer interface {
+	CloseNow(ctx context.Context, p int, closings []stock.Closing, facts []stock.Fact) (stale bool, err error)
+}
+
+// endings are what partitions are to be told of open entries that the database has decided about.
+type endings struct {
+	partitions int
+	claims     func() bool // ids are claimed, also those of orders that wait for their commit
+	of         map[int]*told
+	won, lost  int
+}
+
+// told is what a partition is to be told.
+type told struct {
+	closings []stock.Closing
+	facts    []stock.Fact
+}
+
+func newEndings(partitions int, claims func() bool) *endings {
+	return &endings{partitions: partitions, claims: claims, of: make(map[int]*told)}
+}
+
+// sweepOf lets the database decide about an entry by the row of its try. An ahead entry's order may have been forwarded, so without a
+// row it is settled, like any that was: first, and whatever the limits say.
+func sweepOf(e *stock.OpenEntry, actor string) *stock.Op {
+	op := &stock.Op{Kind: stock.OpSweep, Class: stock.ClassPrededuct, Reservation: &e.Reservation, Reason: "swept", Actor: actor}
+	if e.Ahead {
+		op.Class, op.Ahead, op.Epoch = stock.ClassForwarded, true, e.Epoch
+	}
+	return op
+}
+
+// decide lets the database decide about entries of partition p, and notes what comes of it. failed is how many it could not decide.
+func (e *endings) decide(ctx context.Context, worker loop.Worker, p int, entries []stock.OpenEntry, actor string) (failed int, err error) {
+	ops := make([]*stock.Op, len(entries))
+	for i := range entries {
+		ops[i] = sweepOf(&entries[i], actor)
+	}
+	for i, opErr := range loop.DoAll(ctx, worker, ops) {
+		if opErr == nil {
+			opErr = e.note(p, &entries[i], &ops[i].Result)
+		}
+		if opErr != nil {
+			failed++
+			err = opErr
+		}
+	}
+	return failed, err
+}
+
+// note keeps what the sweep of an entry in p decided: the closing for p and every partition that has a line of it, because the entries
+// there end alike; that of its claim for the claim's partition; and the facts for their own. No ahead entry is closed before its try has
+// a row: it stays open, and with it its units.
+func (e *endings) note(p int, entry *stock.OpenEntry, result *stock.Result) error {
+	r, row := &entry.Reservation, result.Row
+	if entry.Ahead && (row == nil || row.Try != r.Try) {
+		return fmt.Errorf("reservation %s was sold ahead and has no row of its try: %s", r.ID, result.Verdict)
+	}
+	c := e.closing(r, row)
+	ps := []int{p}
+	for _, l := range r.Lines {
+		if of := stock.Partition(l.SKU, e.partitions); !slices.Contains(ps, of) {
+			ps = append(ps, of)
+		}
+	}
+	for _, p := range ps {
+		e.at(p).closings = append(e.at(p).closings, c)
+	}
+	if entry.Ahead || e.claims() {
+		c.Claim = true
+		of := e.at(stock.ClaimPartition(r.ID, e.partitions))
+		of.closings = append(of.closings, c)
+	}
+	for _, f := range result.Facts {
+		of := e.at(stock.Partition(f.SKU, e.partitions))
+		of.facts = append(of.facts, f)
+	}
+	return nil
+}
+
+func (e *endings) at(p int) *told {
+	if e.of[p] == nil {
+		e.of[p] = &told{}
+	}
+	return e.of[p]
+}
+
+// closing is how an entry ends, by the row that the sweep left: won if this try's row is held or confirmed, or keeps an answer; else
+// lost, also if the row is of another try. A surplus one is won, too: its order is made, and its id must not make another.
+func (e *endings) closing(r *stock.Reservation, row *stock.Row) stock.Closing {
+	c := stock.Closing{ID: r.ID, Try: r.Try}
+	if row != nil && row.Try == r.Try && (row.State.Deducted() || row.State == stock.StateSurplus || row.Answer != nil) {
+		c.Won, c.Fingerprint = true, row.Fingerprint
+		e.won++
+		return c
+	}
+	e.lost++
+	return c
+}
+
+// tell tells every partition. One partition's trouble does not keep the others from hearing: its entries are swept again.
+func (e *endings) tell(ctx context.Context, cache closer) (failed error) {
+	for p, t := range e.of {
+		stale, err := cache.CloseNow(ctx, p, t.closings, t.facts)
+		if err == nil && stale {
+			err = errStale
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("tell partition %d: %w", p, err))
+		}
+	}
+	return failed
+}
