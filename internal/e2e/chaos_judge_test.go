@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/internal/orderservice"
-	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -19,29 +20,28 @@ import (
 func (r *chaosRun) judge() {
 	r.t.Helper()
 	cache := r.cache(r.t)
-	var left []stock.Violation
 	deadline := time.Now().Add(patience)
 	for {
 		s := r.snapshot(r.t, r.store, cache, r.replies, r.plan.skus)
 		s.Orders = r.mine(s.Orders)
 		s.Stall = time.Since(r.began) // what was told under faults is judged by the whole time of them
-		if left = r.wrong(s); len(left) == 0 {
+		left := r.wrong(s)
+		if !r.operate(s, left) && len(left) == 0 {
 			break
 		}
-		r.clearDoubts(left)
 		if time.Now().After(deadline) {
 			r.report("at rest: ", left)
 			return
 		}
 		<-time.After(100 * time.Millisecond)
 	}
-	r.probe(cache)
+	r.probe()
 }
 
 // wrong is everything that must not be at rest.
 func (r *chaosRun) wrong(s *stock.Snapshot) []stock.Violation {
 	list := r.unfinished(s)
-	list = append(list, slices.DeleteFunc(stock.Check(s, true), func(v stock.Violation) bool { return madeVoid(s, v) })...)
+	list = append(list, slices.DeleteFunc(stock.Check(s, true), func(v stock.Violation) bool { return r.lost[v.ID.String()] || madeVoid(s, v) })...)
 	list = append(list, r.surplus(s)...)
 	if len(list) > 0 {
 		return list
@@ -95,37 +95,68 @@ func madeVoid(s *stock.Snapshot, v stock.Violation) bool {
 	return false
 }
 
-// ordersByReservation is the order service's record of this seed.
+// ordersByReservation is the order service's record of this seed, without the orders that were lost and cancelled.
 func (r *chaosRun) ordersByReservation() map[string]orderservice.Order {
 	byID := map[string]orderservice.Order{}
 	for _, o := range r.orders.Orders() {
-		if slices.Contains(r.plan.skus, o.Lines[0].SKU) {
+		if slices.Contains(r.plan.skus, o.Lines[0].SKU) && !r.lost[o.Reservation] {
 			byID[o.Reservation] = o
 		}
 	}
 	return byID
 }
 
-// clearDoubts is the operator's part: once nothing else is left, and orders and reservations agree, grants that nobody can tell of any more
-// are given back.
-func (r *chaosRun) clearDoubts(left []stock.Violation) {
-	if slices.ContainsFunc(left, func(v stock.Violation) bool { return v.Invariant != 2 && v.Invariant != 10 || !eventual(v.SKU) }) {
-		return
+// operate does what people do once all else is at rest: they cancel lost orders and clear doubts. It reports whether there was anything to
+// do.
+func (r *chaosRun) operate(s *stock.Snapshot, left []stock.Violation) bool {
+	lost := r.lostOrders(s)
+	for _, v := range left {
+		doubted := eventual(v.SKU) && (v.Invariant == 2 || v.Invariant == 10) // what nobody sells until a doubt is cleared
+		if _, ok := lost[v.ID.String()]; !ok && !doubted {
+			return false
+		}
 	}
+	for id, o := range lost {
+		r.note("order %s has no reservation %s and is cancelled", o.Order, id)
+		(&shopper{c: r.customers}).shop(http.MethodDelete, "/orders/"+o.Order, "")
+		r.lost[id] = true
+	}
+	return r.clearDoubts() || len(lost) > 0
+}
+
+// lostOrders are orders whose reservation nobody knows. Who compares orders with reservations finds them.
+func (r *chaosRun) lostOrders(s *stock.Snapshot) map[string]orderservice.Order {
+	lost := r.ordersByReservation()
+	for i := range s.Reservations {
+		delete(lost, s.Reservations[i].ID.String())
+	}
+	maps.DeleteFunc(lost, func(_ string, o orderservice.Order) bool {
+		var lines []stock.Line
+		for _, l := range o.Lines {
+			lines = append(lines, stock.Line{SKU: l.SKU, Qty: l.Qty})
+		}
+		return !r.plan.mayBeLost(lines)
+	})
+	return lost
+}
+
+// clearDoubts gives grants back that a gateway has died with. It reports whether there were any.
+func (r *chaosRun) clearDoubts() bool {
 	g := r.gateways[0]
 	status, body := g.get("/v1/doubts")
-	var view struct{ Doubts []struct{ Partition int } }
+	var view api.DoubtList
 	if status != http.StatusOK || json.Unmarshal([]byte(body), &view) != nil {
-		return
+		return false
 	}
 	for _, d := range view.Doubts {
-		status, answer := g.try(http.MethodDelete, fmt.Sprintf("/v1/doubts/%d", d.Partition), "")
+		status, answer := g.try(http.MethodDelete, fmt.Sprintf("/v1/doubts/%d", d.Partition), `{"reason":"orders were compared"}`)
 		r.note("doubt of partition %d cleared: %d %s", d.Partition, status, answer)
 	}
+	return len(view.Doubts) > 0
 }
 
 // probe holds: what the database has left can be bought at every gateway, and what it has not is sold out.
-func (r *chaosRun) probe(cache *luascripts.Client) {
+func (r *chaosRun) probe() {
 	r.t.Helper()
 	for i, sku := range r.plan.skus {
 		g := r.gateways[i%len(r.gateways)]

@@ -94,6 +94,12 @@ var chaosClasses = []struct {
 // eventual reports whether the rules sell the SKU ahead.
 func eventual(sku string) bool { return strings.HasPrefix(sku, "ev") }
 
+// mayBeLost reports whether nobody may know of a reservation that was forwarded ahead. That takes two faults: the gateway dies before its
+// settle, and Redis loses what was open.
+func (p *plan) mayBeLost(lines []stock.Line) bool {
+	return len(p.faults) > 1 && !slices.ContainsFunc(lines, func(l stock.Line) bool { return !eventual(l.SKU) })
+}
+
 func (p *plan) drawSKUs(rng *rand.Rand) {
 	for _, c := range chaosClasses {
 		for i := range c.n {

@@ -22,6 +22,7 @@ type chaosRun struct {
 	store     *ledger.Store
 	customers *customers
 	began     time.Time
+	lost      map[string]bool // orders without a reservation, by that, which were cancelled
 
 	mu      sync.Mutex
 	replies []told
@@ -30,9 +31,10 @@ type chaosRun struct {
 
 func (c *chaosWorld) newRun(t *testing.T, p *plan) *chaosRun {
 	c.world.t = t
-	r := &chaosRun{chaosWorld: c, t: t, plan: p, store: c.store(t)}
+	r := &chaosRun{chaosWorld: c, t: t, plan: p, store: c.store(t), lost: map[string]bool{}}
 	r.customers = newCustomers(&lifeWorld{world: c.world}, p.seed)
 	r.customers.hold = chaosHold
+	r.customers.mayBeLost = p.mayBeLost
 	for i, sku := range p.skus {
 		c.gateways[i%len(c.gateways)].setStock(sku, p.units[sku])
 	}

@@ -35,7 +35,8 @@ func newChaosWorld(t *testing.T, kind string) *chaosWorld {
 		w.unique = kind == sentinelKind
 		w.lookAt = c.set.lookAt()
 		w.hold, w.defaults, w.maxWait, w.orderDelay = chaosHold.String(), ", hold_max: 20s", "1s", "1s"
-		w.upstream = fmt.Sprintf(", timeout: 1s, unique: %t, resolve: \"/orders/by-reservation/{reservation}\"", w.unique)
+		w.upstream = fmt.Sprintf(", timeout: 1s, unique: %t, resolve: \"/orders/by-reservation/{reservation}\", "+
+			"void: \"/orders/by-reservation/{reservation}/void\"", w.unique)
 		w.extra = chaosRules
 	})
 	c.direct = c.sql()
