@@ -16,11 +16,15 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
+// chaosPatience ends a seed that does not come to rest. On a machine that is busy with more than this, breakers go on opening, epochs rise
+// and all is loaded again for a long time after the last fault.
+const chaosPatience = 4 * time.Minute
+
 // judge waits until everything has come to rest and fails the test for what is then still wrong.
 func (r *chaosRun) judge() {
 	r.t.Helper()
 	cache := r.cache(r.t)
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(chaosPatience)
 	for {
 		s := r.snapshot(r.t, r.store, cache, r.replies, r.plan.skus)
 		s.Orders = r.mine(s.Orders)

@@ -32,8 +32,8 @@ func startRedisSet(t testing.TB, kind string) redisSet {
 	return sentinelSet{testservices.StartSentinel(t)}
 }
 
-// chaosTimeout is redis.timeout of the gateways.
-const chaosTimeout = "150ms"
+// chaosTimeout is redis.timeout of the gateways: longer than a busy machine takes, shorter than forward_within.
+const chaosTimeout = "400ms"
 
 type sentinelSet struct{ *testservices.Sentinel }
 

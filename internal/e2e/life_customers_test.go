@@ -100,22 +100,26 @@ func (s *shopper) order() (orderservice.Order, bool) {
 	return s.c.l.orders.ByReservation(s.id.String())
 }
 
-// shop calls the order service.
+// shop calls the order service, again if it is slow: what is asked of it may be asked twice.
 func (s *shopper) shop(method, path, body string) bool {
 	s.c.busy <- struct{}{}
 	defer func() { <-s.c.busy }()
-	req, err := http.NewRequest(method, s.c.l.backend+path, strings.NewReader(body))
-	if err != nil {
-		s.c.l.t.Error(err)
-		return false
+	for deadline := time.Now().Add(patience); ; {
+		req, err := http.NewRequest(method, s.c.l.backend+path, strings.NewReader(body))
+		if err != nil {
+			s.c.l.t.Error(err)
+			return false
+		}
+		resp, err := s.c.l.http.Do(req)
+		if err == nil {
+			resp.Body.Close()
+			return resp.StatusCode == http.StatusOK
+		}
+		if time.Now().After(deadline) {
+			s.c.l.t.Errorf("order service: %v", err)
+			return false
+		}
 	}
-	resp, err := s.c.l.http.Do(req)
-	if err != nil {
-		s.c.l.t.Errorf("order service: %v", err)
-		return false
-	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }
 
 // pay pays the order and tells the gateways; an order that was closed meanwhile cannot be paid. A payment that comes too late is given
