@@ -63,6 +63,11 @@ func (r *chaosRun) unfinished(s *stock.Snapshot) (list []stock.Violation) {
 			list = append(list, stock.Violation{Invariant: 3, ID: row.ID, Detail: fmt.Sprintf("it is held, outcome %s, until %s", row.Outcome, row.ExpiresAt)})
 		}
 	}
+	for _, g := range r.gateways {
+		if _, body := g.get("/v1/status"); !strings.Contains(body, `"partitions_open":64`) {
+			list = append(list, stock.Violation{Invariant: 10, Detail: g.public + " does not ask Redis about every partition"})
+		}
+	}
 	for i := range s.Open {
 		list = append(list, stock.Violation{Invariant: 3, ID: s.Open[i].ID, Detail: fmt.Sprintf("try %s is open in Redis", s.Open[i].Try)})
 	}
