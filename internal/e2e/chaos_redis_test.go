@@ -27,7 +27,7 @@ type redisSet interface {
 
 func startRedisSet(t testing.TB, kind string) redisSet {
 	if kind == clusterKind {
-		return &clusterSet{Cluster: testservices.StartCluster(t)}
+		return newClusterSet(testservices.StartCluster(t))
 	}
 	return sentinelSet{testservices.StartSentinel(t)}
 }
@@ -57,6 +57,7 @@ func (s sentinelSet) heal()                                 { s.Heal() }
 
 type clusterSet struct {
 	*testservices.Cluster
+	slots  [64]int      // of the partitions
 	moving func() error // of the move that was begun last; nil: it is done
 }
 
@@ -70,17 +71,21 @@ func (s *clusterSet) keys(addresses []string) string {
 	return fmt.Sprintf("mode: cluster, timeout: %s, addresses: [%s]", chaosTimeout, quoted(addresses[:4]))
 }
 
-func (s *clusterSet) slot(p int) int {
-	return s.Slot(fmt.Sprintf("{stockgate:%d}:part", p))
+func newClusterSet(c *testservices.Cluster) *clusterSet {
+	s := &clusterSet{Cluster: c}
+	for p := range s.slots { // now, since later no node may answer
+		s.slots[p] = c.Slot(fmt.Sprintf("{stockgate:%d}:part", p))
+	}
+	return s
 }
 
-func (s *clusterSet) master(p int) *testservices.Redis { return s.MasterOf(s.slot(p)) }
+func (s *clusterSet) master(p int) *testservices.Redis { return s.MasterOf(s.slots[p]) }
 
 func (s *clusterSet) replace(old *testservices.Redis) error { return s.Replace(old) }
 
 // move gives the partition's slot to the next master. A move that fails is made again by heal.
 func (s *clusterSet) move(p int) error {
-	slot := s.slot(p)
+	slot := s.slots[p]
 	from := s.MasterOf(slot)
 	masters, err := s.Masters()
 	if from == nil || err != nil {
