@@ -30,7 +30,7 @@ type chaosRun struct {
 }
 
 func (c *chaosWorld) newRun(t *testing.T, p *plan) *chaosRun {
-	c.world.t = t
+	c.t = t
 	r := &chaosRun{chaosWorld: c, t: t, plan: p, store: c.store(t), lost: map[string]bool{}}
 	r.customers = newCustomers(&lifeWorld{world: c.world}, p.seed)
 	r.customers.hold = chaosHold

@@ -51,8 +51,8 @@ func TestChaos(t *testing.T) {
 
 // survive runs one seed.
 func (c *chaosWorld) survive(t *testing.T, p *plan) {
-	outer := c.world.t
-	defer func() { c.world.t = outer }()
+	outer := c.t
+	defer func() { c.t = outer }()
 	r := c.newRun(t, p)
 	defer func() {
 		if t.Failed() {
