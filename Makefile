@@ -11,6 +11,9 @@ RACE_STORE := Test(Postgres|SQLite)/(C034|C041|C042|C047|C050|C052|AnyOps)
 RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC089
 # Requests of the test of reservations' whole life: here a part of them, `make life` sends all 200,000.
 LIFE ?= 20000
+# Seeds of the chaos runs, and the first of them: `make chaos SEEDS=60`, or one again with `make chaos SEEDS=1 SEED=17`.
+SEEDS ?= 5
+SEED ?= 1
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
@@ -40,11 +43,16 @@ lint: ## golangci-lint, built from tools/go.mod
 
 .PHONY: unit
 unit: ## all tests, with real Redis, PostgreSQL and pgbouncer
-	STOCKGATE_LIFE_REQUESTS=$(LIFE) STOCKGATE_IMPORT_SKUS=30000 $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
+	$(GO) test -tags crashpoints ./internal/clockstep
+	STOCKGATE_LIFE_REQUESTS=$(LIFE) STOCKGATE_IMPORT_SKUS=30000 STOCKGATE_CHAOS_SEEDS=$(SEEDS) STOCKGATE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
 
 .PHONY: life
 life: ## the whole life of reservations under faults: 200,000 requests, some minutes
 	$(GO) test -count=1 -timeout 40m -v -run TestLifeOfReservations ./internal/e2e
+
+.PHONY: chaos
+chaos: ## four gateways under seeded faults: SEEDS of them from SEED on, about half a minute each
+	STOCKGATE_CHAOS_SEEDS=$(SEEDS) STOCKGATE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 4h -v -run '^TestChaos$$' ./internal/e2e
 
 .PHONY: race
 race: ## tests of the concurrent packages, and some of the whole, under the race detector

@@ -13,6 +13,7 @@ import (
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/gateway/rules"
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
@@ -103,7 +104,7 @@ func (s *sale) now() time.Time {
 	if now := s.clock(); !now.IsZero() {
 		return now
 	}
-	return time.Now()
+	return clockstep.Now()
 }
 
 // Terms implements admission.Sale.

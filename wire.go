@@ -24,6 +24,7 @@ import (
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/gateway/shadow"
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/reconcile/compensation"
@@ -203,7 +204,7 @@ func (a *app) wireHeartbeat() {
 			defer first()
 			a.queue.SetReplicas(p.Live)
 			if a.readyCore() != nil {
-				a.filters.Limits.SetReplicas(p.Live, time.Now())
+				a.filters.Limits.SetReplicas(p.Live, clockstep.Now())
 			}
 			if a.redis != nil {
 				a.redis.wayBack.Heard()

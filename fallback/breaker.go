@@ -11,6 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -113,7 +114,7 @@ type Breaker struct {
 // NewBreaker makes a closed breaker. Once open it closes only while Run runs.
 func NewBreaker(cfg BreakerConfig) *Breaker {
 	b := &Breaker{cfg: cfg.withDefaults(), tripped: make(chan struct{}, 1), pings: make(chan struct{}, 4)}
-	b.since.Store(time.Now().UnixNano())
+	b.since.Store(clockstep.Now().UnixNano())
 	b.counter.Store(b.newCounter())
 	return b
 }
@@ -200,7 +201,7 @@ func (b *Breaker) trip(to gobreaker.State) {
 
 func (b *Breaker) set(s BreakerState) {
 	b.state.Store(int32(s))
-	b.since.Store(time.Now().UnixNano())
+	b.since.Store(clockstep.Now().UnixNano())
 }
 
 // Run probes an open breaker and closes it, until ctx ends.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -51,7 +52,7 @@ type perRequest struct {
 
 // begin takes the request over from fasthttp.
 func (e *exchange) begin(s *Server, ctx *fasthttp.RequestCtx) {
-	e.s, e.ctx, e.started = s, ctx, time.Now()
+	e.s, e.ctx, e.started = s, ctx, clockstep.Now()
 }
 
 // end gives everything back and makes the exchange ready for another request.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -112,7 +113,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 		s.shadowLimits = parts.ShadowLimits
 	}
 	if s.now = parts.Now; s.now == nil {
-		s.now = time.Now
+		s.now = clockstep.Now
 	}
 	s.exchanges.New = func() any { return &exchange{} }
 	if err := s.addRoutes(parts.Rules); err != nil {

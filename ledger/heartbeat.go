@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -76,7 +77,7 @@ func (h *Heartbeat) pass(ctx context.Context) error {
 	if h.cfg.Out != nil {
 		out = h.cfg.Out()
 	}
-	at := time.Now()
+	at := clockstep.Now()
 	pulse, err := h.store.Beat(ctx, h.cfg.Gateway, h.cfg.RedisOK(), out)
 	if err != nil {
 		return err

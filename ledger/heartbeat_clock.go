@@ -1,6 +1,10 @@
 package ledger
 
-import "time"
+import (
+	"time"
+
+	"github.com/stockgate/stockgate/internal/clockstep"
+)
 
 const (
 	// clockGrain is how exact the database tells its clock: SQLite to the millisecond, cut off.
@@ -45,7 +49,7 @@ func (h *Heartbeat) Now() time.Time {
 	if c == nil {
 		return time.Time{}
 	}
-	return c.at(time.Now())
+	return c.at(clockstep.Now())
 }
 
 // Offset is how far the database's clock is ahead of this process's, and how wrong that may be at most: half the round trip of the beat
@@ -57,6 +61,6 @@ func (h *Heartbeat) Offset() (offset, uncertainty time.Duration, ok bool) {
 	if c == nil {
 		return 0, 0, false
 	}
-	now := time.Now()
+	now := clockstep.Now()
 	return c.at(now).Sub(now), c.uncertainty, true // by the wall clocks: one of them has no monotonic reading
 }

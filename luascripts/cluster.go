@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -44,9 +45,10 @@ type cluster struct {
 	unknown *node // stands for the master of a slot that nobody knows
 
 	table atomic.Pointer[table]
-	// looking holds a token while someone looks. next is when errors may cause a look again, Unix ns.
+	// looking holds a token while someone looks. next is when errors may cause a look again, by clock.
 	looking chan struct{}
 	next    atomic.Int64
+	began   time.Time
 
 	mu     sync.Mutex // guards nodes, closed, and asking.Add against close
 	nodes  map[string]*clusterNode
@@ -72,7 +74,7 @@ type table struct {
 
 func newCluster(c *Client) *cluster {
 	k := &cluster{cfg: c.cfg, slots: make([]int, c.cfg.Partitions), meta: slotOf(metaKey(c.cfg.Prefix)), unknown: c.newNode("", nil),
-		looking: make(chan struct{}, 1), nodes: make(map[string]*clusterNode)}
+		looking: make(chan struct{}, 1), began: clockstep.Now(), nodes: make(map[string]*clusterNode)}
 	k.ending, k.end = context.WithCancel(context.Background())
 	k.newNode = func(name string) *node { return c.newNode(name, connect(c.cfg, name, nil)) }
 	k.forget = func(string) {}
@@ -186,7 +188,7 @@ func (k *cluster) verify(ctx context.Context) error {
 		return now.missing()
 	}
 	err := k.look(ctx)
-	k.next.Store(time.Now().Add(lookPause).UnixNano())
+	k.next.Store(k.clock() + int64(lookPause))
 	if err != nil {
 		return &failure{class: stock.ErrNotExecuted, cause: fmt.Errorf("the slots of the cluster cannot be learned: %w", err), node: true}
 	}
@@ -203,7 +205,7 @@ func (t *table) missing() error {
 // trouble looks in the background, unless someone just has.
 func (k *cluster) trouble() {
 	next := k.next.Load()
-	now := time.Now().UnixNano()
+	now := k.clock()
 	if now < next || !k.next.CompareAndSwap(next, now+int64(lookPause)) || !k.begin(1) {
 		return
 	}
@@ -214,6 +216,10 @@ func (k *cluster) trouble() {
 		_ = k.verify(ctx)
 	}()
 }
+
+// clock is ns since the beginning, by the monotonic clock: had the wall clock been set back, errors would cause no look until it was
+// where it had been.
+func (k *cluster) clock() int64 { return int64(clockstep.Now().Sub(k.began)) }
 
 // begin counts goroutines in, unless all is closed.
 func (k *cluster) begin(n int) bool {

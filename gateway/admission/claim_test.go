@@ -285,6 +285,9 @@ func TestSettleOpen(t *testing.T) {
 		}
 	}
 	f("unknown", nil, false, "")
+	b.rows[id] = &stock.Row{Reservation: r, State: stock.StateHeld}
+	f("settled between the look for its row and that for its entry", nil, true, "")
+	delete(b.rows, id)
 	f("waits for its commit", []stock.OpenEntry{{Reservation: r}}, false, "")
 	f("ahead", []stock.OpenEntry{{Reservation: r, Ahead: true, Epoch: 3}}, true, "sweep")
 	if op := b.ledger.seen()[0]; !op.Ahead || op.Epoch != 3 || op.Reservation.Try != 7 || op.Class != stock.ClassForwarded {

@@ -19,6 +19,9 @@ func (a *Admitter) SettleOpen(ctx context.Context, id stock.ID) (found bool, err
 	if err != nil && a.sale.AnyEventual() {
 		return false, fmt.Errorf("look for %s in open: %w", id, err)
 	}
+	if len(entries) == 0 && a.sale.AnyEventual() {
+		return a.hasRow(ctx, id)
+	}
 	for i := range entries {
 		// What waits for its commit was not forwarded: whether it comes to a row is for its owner to say.
 		if !entries[i].Ahead {
@@ -31,6 +34,16 @@ func (a *Admitter) SettleOpen(ctx context.Context, id stock.ID) (found bool, err
 		found = found || row != nil
 	}
 	return found, nil
+}
+
+// hasRow looks for a row after open had nothing. Who asked has seen no row before: the owner may have settled the order, and closed its
+// entry, between the two looks. It closes none without a row, so there is one now, or nobody knows the id.
+func (a *Admitter) hasRow(ctx context.Context, id stock.ID) (bool, error) {
+	row, err := a.lookUp(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("look for the row of %s: %w", id, err)
+	}
+	return row != nil, nil
 }
 
 // settleEntry settles one entry, and gives the id's row. The owner's own settle finds it done.

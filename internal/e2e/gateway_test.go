@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ type gateway struct {
 	cmd     *exec.Cmd
 	log     *testservices.LogBuffer
 	exited  chan struct{}
+	env     []string // further variables of each start
 }
 
 // gateway starts a gateway and waits until it is ready.
@@ -92,7 +94,7 @@ func tail(s string, n int) string {
 func (g *gateway) start(env ...string) {
 	g.w.t.Helper()
 	g.cmd = exec.Command(binary, "serve", "--config", g.config)
-	g.cmd.Env = append(os.Environ(), env...)
+	g.cmd.Env = slices.Concat(os.Environ(), g.env, env)
 	g.cmd.Stdout, g.cmd.Stderr = g.log, g.log
 	if err := g.cmd.Start(); err != nil {
 		g.w.t.Fatal(err)

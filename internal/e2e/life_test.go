@@ -284,46 +284,55 @@ func (l *lifeWorld) endAll(t *testing.T) {
 // requireAgreement compares the rows with the order service's record, order by order.
 func (l *lifeWorld) requireAgreement(t *testing.T) {
 	t.Helper()
-	orders := l.ordersByReservation()
-	rows := map[string]stock.Row{}
 	var latest time.Duration
-	for _, row := range l.rows(t, l.skus) {
-		rows[row.ID.String()] = row
+	rows := l.rows(t, l.skus)
+	for _, row := range rows {
 		if row.State == stock.StateReleased && row.Outcome == stock.OutcomeAccepted && row.Reason == "expired" {
 			latest = max(latest, row.UpdatedAt.Sub(row.ExpiresAt))
 		}
 	}
 	t.Logf("holds ended at most %s past their end", latest.Round(time.Millisecond))
-	for id, o := range orders {
-		row, known := rows[id]
-		if !known {
-			t.Errorf("order %s has no reservation %s", o.Order, id)
-			continue
-		}
-		l.requireSame(t, o, &row)
+	orders := l.ordersByReservation()
+	for _, d := range disagreements(orders, rows) {
+		t.Error(d)
 	}
-	for id, row := range rows {
-		if _, ordered := orders[id]; !ordered && row.State.Deducted() {
-			t.Errorf("reservation %s is %s (%s), the order service has no order of it", id, row.State, row.Reason)
-		}
-	}
-	t.Logf("%d orders agree with %d reservations", len(orders), len(rows))
+	t.Logf("%d orders, %d reservations", len(orders), len(rows))
 }
 
-// requireSame: a paid order is a confirmed reservation of what was not refunded, a cancelled one has given everything back.
-func (l *lifeWorld) requireSame(t *testing.T, o orderservice.Order, row *stock.Row) {
-	t.Helper()
+// disagreements are all differences between the order service's record and the rows at the end, when every order is paid or cancelled.
+func disagreements(orders map[string]orderservice.Order, rows []stock.Row) (list []string) {
+	byID := map[string]*stock.Row{}
+	for i := range rows {
+		byID[rows[i].ID.String()] = &rows[i]
+	}
+	for id, o := range orders {
+		if row := byID[id]; row == nil {
+			list = append(list, fmt.Sprintf("order %s has no reservation %s", o.Order, id))
+		} else {
+			list = append(list, differences(o, row)...)
+		}
+	}
+	for id, row := range byID {
+		if _, ordered := orders[id]; !ordered && row.State.Deducted() {
+			list = append(list, fmt.Sprintf("reservation %s is %s (%s), the order service has no order of it", id, row.State, row.Reason))
+		}
+	}
+	return list
+}
+
+// differences: a paid order is a confirmed reservation of what was not refunded, a cancelled one has given everything back.
+func differences(o orderservice.Order, row *stock.Row) (list []string) {
 	want := map[orderservice.State]stock.State{orderservice.Paid: stock.StateConfirmed, orderservice.Cancelled: stock.StateReleased}[o.State]
 	if row.State != want {
-		t.Errorf("order %s is %s, its reservation %s is %s (%s, outcome %s)", o.Order, o.State, row.ID, row.State, row.Reason, row.Outcome)
-		return
+		return []string{fmt.Sprintf("order %s is %s, its reservation %s is %s (%s, outcome %s)", o.Order, o.State, row.ID, row.State, row.Reason, row.Outcome)}
 	}
 	for i, line := range o.Lines {
 		if line.SKU != row.Lines[i].SKU || line.Qty != row.Lines[i].Qty {
-			t.Errorf("order %s has line %v, its reservation %v", o.Order, line, row.Lines[i])
+			list = append(list, fmt.Sprintf("order %s has line %v, its reservation %v", o.Order, line, row.Lines[i]))
 		}
 		if back := row.Released[i]; want == stock.StateConfirmed && back != line.Refunded {
-			t.Errorf("order %s: %d of %s refunded, the reservation has %d released", o.Order, line.Refunded, line.SKU, back)
+			list = append(list, fmt.Sprintf("order %s: %d of %s refunded, the reservation has %d released", o.Order, line.Refunded, line.SKU, back))
 		}
 	}
+	return list
 }

@@ -97,15 +97,25 @@ func (w *world) story(t *testing.T, store *ledger.Store, id stock.ID) string {
 	return b.String()
 }
 
-// snapshot gathers in the order that makes every order explainable: orders and replies first, then the database, then Redis.
+// snapshot is trySnapshot of servers that answer.
 func (w *world) snapshot(t *testing.T, store *ledger.Store, cache *luascripts.Client, replies []told, skus []string) *stock.Snapshot {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	s, err := w.trySnapshot(ctx, t, store, cache, replies, skus)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// trySnapshot gathers in the order that makes every order explainable: orders and replies first, then the database, then Redis.
+func (w *world) trySnapshot(ctx context.Context, t *testing.T, store *ledger.Store, cache *luascripts.Client, replies []told, skus []string) (*stock.Snapshot, error) {
+	t.Helper()
 	orders := ordersOf(t, w.orders.Orders())
 	got, err := store.Snapshot(ctx, skus)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s := &got
 	s.Orders = orders
@@ -117,10 +127,12 @@ func (w *world) snapshot(t *testing.T, store *ledger.Store, cache *luascripts.Cl
 		s.Parts |= stock.PartReplies
 	}
 	if cache != nil {
-		w.addCache(ctx, t, s, cache, skus)
+		if err := addCache(ctx, s, cache, skus); err != nil {
+			return nil, err
+		}
 	}
 	w.addStatus(s)
-	return s
+	return s, nil
 }
 
 // addStatus adds what the gateways show of themselves: the fill of their queues, and the unknowns of all. One that does not answer is
@@ -143,20 +155,19 @@ func (w *world) addStatus(s *stock.Snapshot) {
 	}
 }
 
-func (w *world) addCache(ctx context.Context, t *testing.T, s *stock.Snapshot, cache *luascripts.Client, skus []string) {
-	t.Helper()
-	var err error
+func addCache(ctx context.Context, s *stock.Snapshot, cache *luascripts.Client, skus []string) (err error) {
 	if s.Registers, err = cache.Registers(ctx, skus); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for p := range 64 {
 		open, _, err := cache.OpenEntries(ctx, p, "", 10_000)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		s.Open = append(s.Open, open...)
 	}
 	s.Parts |= stock.PartCache | stock.PartOpen
+	return nil
 }
 
 // noEpochs: the checker's client only reads.

@@ -58,6 +58,15 @@ func (p *Proxy) Delay(request, reply time.Duration) {
 	p.faults.requestDelay, p.faults.replyDelay = request, reply
 }
 
+// Rewrite changes every piece of a reply on its way to the client, for a server that tells its own address: the client would go there past
+// the proxy. A piece is what one read gave, so what change looks for may be cut in two by it, if rarely. change must not keep the slice; it
+// may write to it, and runs on many goroutines at once. Nil: replies pass as they are. Heal leaves it: it is no fault.
+func (p *Proxy) Rewrite(change func(reply []byte) []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rewrite = change
+}
+
 // DropReplies lets requests through and throws replies away, as long as it is on. A reply that began before is cut in the middle.
 func (p *Proxy) DropReplies(on bool) {
 	p.mu.Lock()

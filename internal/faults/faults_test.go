@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -244,6 +245,19 @@ func TestSwallowExecutesAndStaysSilent(t *testing.T) {
 	await(t, fired)
 	c.silent()
 	connect(t, p).ask("y") // other connections are healthy
+}
+
+func TestRewriteChangesRepliesOnly(t *testing.T) {
+	p, s := setup(t)
+	p.Rewrite(func(reply []byte) []byte { return bytes.ReplaceAll(reply, []byte("here"), []byte("there")) })
+	c := connect(t, p)
+	c.send("ask here")
+	if got, err := c.read(); err != nil || got != "ok ask there" {
+		t.Fatalf("reply %q, %v", got, err)
+	}
+	if got := s.requests(); got[0] != "ask here" {
+		t.Fatalf("server got %q", got)
+	}
 }
 
 func TestDropRepliesUntilTakenBack(t *testing.T) {

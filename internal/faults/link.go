@@ -111,13 +111,23 @@ func (l *link) reply(piece []byte) {
 	if !l.hold(func(f *conditions) time.Duration { return f.replyDelay }) {
 		return
 	}
-	pass, spent := l.allow(piece)
+	pass, spent := l.allow(l.rewritten(piece))
 	if len(pass) > 0 {
 		_, _ = l.client.Write(pass) // a broken client shows in the other pump
 	}
 	if spent != nil {
 		l.cut(*spent)
 	}
+}
+
+func (l *link) rewritten(piece []byte) []byte {
+	l.p.mu.Lock()
+	change := l.p.rewrite
+	l.p.mu.Unlock()
+	if change == nil {
+		return piece
+	}
+	return change(piece)
 }
 
 // allow says how much of a reply may pass, and what becomes of the link after it, if its reply bytes are used up.

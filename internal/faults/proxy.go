@@ -26,6 +26,7 @@ type Proxy struct {
 	accepted int64
 	faults   conditions
 	armed    []*armed
+	rewrite  func([]byte) []byte // nil: replies pass as they are
 }
 
 // conditions are the faults that hold until they are taken back.

@@ -110,9 +110,22 @@ func (c *Cluster) MasterOf(slot int) *Redis {
 
 // owns reports whether a node takes itself for the master of a slot.
 func (r *Redis) owns(slot int) bool {
+	return slices.ContainsFunc(r.ranges(), func(s [2]int) bool { return s[0] <= slot && slot <= s[1] })
+}
+
+// slotsOwned is how many slots a node takes itself for the master of.
+func (r *Redis) slotsOwned() (n int) {
+	for _, s := range r.ranges() {
+		n += s[1] - s[0] + 1
+	}
+	return n
+}
+
+// ranges are the slots, first and last, that a node takes itself for the master of. Slots on their way are with the master that they leave.
+func (r *Redis) ranges() (list [][2]int) {
 	text, err := r.Command("CLUSTER", "NODES")
 	if err != nil {
-		return false
+		return nil
 	}
 	for line := range strings.Lines(strings.Join(text, "")) {
 		fields := strings.Fields(line)
@@ -126,12 +139,12 @@ func (r *Redis) owns(slot int) bool {
 			}
 			a, errA := strconv.Atoi(from)
 			b, errB := strconv.Atoi(to)
-			if errA == nil && errB == nil && a <= slot && slot <= b {
-				return true
+			if errA == nil && errB == nil {
+				list = append(list, [2]int{a, b})
 			}
 		}
 	}
-	return false
+	return list
 }
 
 // AwaitFailover returns the new master of a slot once it has taken over from old.
@@ -184,6 +197,90 @@ func (r *Redis) line(command ...string) string {
 		r.t.Fatalf("%s: %s replied %q, %v", r.Addr, strings.Join(command, " "), reply, err)
 	}
 	return reply[0]
+}
+
+// MoveSlot moves a slot to another master while everyone goes on. It may be made again after an error, and must be before anything else
+// is done with the slot.
+func (c *Cluster) MoveSlot(slot int, from, to *Redis) error {
+	number, host, port := strconv.Itoa(slot), "127.0.0.1", to.port()
+	if _, err := to.Command("CLUSTER", "SETSLOT", number, "IMPORTING", c.ids[from]); err != nil {
+		return err
+	}
+	if _, err := from.Command("CLUSTER", "SETSLOT", number, "MIGRATING", c.ids[to]); err != nil {
+		return err
+	}
+	for {
+		keys, err := from.Command("CLUSTER", "GETKEYSINSLOT", number, "10")
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			break
+		}
+		for _, k := range keys {
+			if _, err := from.Command("MIGRATE", host, port, k, "0", "5000", "REPLACE"); err != nil {
+				return err
+			}
+		}
+	}
+	for _, n := range []*Redis{to, from} {
+		if _, err := n.Command("CLUSTER", "SETSLOT", number, "NODE", c.ids[to]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Replace lets the replica of a master take over at once, without asking it or anyone: it goes on for as long as it has not heard.
+func (c *Cluster) Replace(master *Redis) error {
+	for _, n := range c.Nodes {
+		if n != master && n.Running() && n.wantInfo("replication", "master_port:"+master.port()) == nil {
+			_, err := n.Command("CLUSTER", "FAILOVER", "TAKEOVER")
+			return err
+		}
+	}
+	return fmt.Errorf("nobody follows %s", master.Addr)
+}
+
+// Heal starts what was killed, resumes what was paused, and returns once the cluster works and every node is the master of some slots or
+// follows one. A slot that is on its way stays so.
+func (c *Cluster) Heal() {
+	c.t.Helper()
+	EventuallyNil(c.t, "servers run", func() error { return revive(c.Nodes) })
+	c.AwaitOK()
+	EventuallyNil(c.t, "all follow the masters", func() error {
+		masters, err := c.Masters()
+		if err != nil {
+			return err
+		}
+		for _, n := range c.Nodes {
+			if slices.Contains(masters, n) {
+				continue
+			}
+			if err := n.followsOne(masters); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Masters are the nodes that have slots, in the order of Nodes, by the word of the nodes themselves. An error: some slots have none, or
+// two nodes take themselves for the master of one.
+func (c *Cluster) Masters() (masters []*Redis, err error) {
+	owned := 0
+	for _, n := range c.Nodes {
+		if !n.Running() {
+			continue
+		}
+		if k := n.slotsOwned(); k > 0 {
+			masters, owned = append(masters, n), owned+k
+		}
+	}
+	if owned != clusterSlots {
+		return masters, fmt.Errorf("the masters have %d slots in all, want %d", owned, clusterSlots)
+	}
+	return masters, nil
 }
 
 // ReplicasOf are the nodes that follow a master.

@@ -68,6 +68,11 @@ func (r *Redis) Running() bool {
 	return r.p.cmd != nil
 }
 
+func (r *Redis) port() string {
+	_, port, _ := strings.Cut(r.Addr, ":")
+	return port
+}
+
 func (r *Redis) ping() error {
 	reply, err := r.Command("PING")
 	if err == nil && !slices.Equal(reply, []string{"PONG"}) {

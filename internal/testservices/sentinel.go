@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -153,4 +154,50 @@ func (s *Sentinel) AwaitFollowers() {
 		}
 		return nil
 	})
+}
+
+// Replace asks the sentinels for another master, which they may refuse while they are at it, or soon after they were. It does not wait.
+func (s *Sentinel) Replace() error {
+	_, err := s.Sentinels[0].Command("SENTINEL", "FAILOVER", SentinelMaster)
+	return err
+}
+
+// Heal starts what was killed, resumes what was paused, and returns once the sentinels agree on a master that all others follow and have
+// nothing to complain of. Sentinels take their time over a former master that comes back as one, so it is told whom to follow.
+func (s *Sentinel) Heal() {
+	s.t.Helper()
+	EventuallyNil(s.t, "servers run", func() error { return revive(append(slices.Clone(s.Nodes), s.Sentinels...)) })
+	EventuallyNil(s.t, "all follow one master", func() error {
+		master := s.Master()
+		if master == nil {
+			return fmt.Errorf("the sentinels agree on none")
+		}
+		if err := master.isMaster(); err != nil {
+			return err
+		}
+		for _, n := range s.Nodes {
+			if n == master {
+				continue
+			}
+			if n.wantInfo("replication", "master_port:"+master.port()) != nil {
+				if _, err := n.Command("REPLICAOF", "127.0.0.1", master.port()); err != nil {
+					return err
+				}
+			}
+			if err := n.followsOne([]*Redis{master}); err != nil {
+				return err
+			}
+		}
+		return s.calm()
+	})
+}
+
+// calm fails while a sentinel takes anything for down or is replacing a master.
+func (s *Sentinel) calm() error {
+	for _, n := range s.Sentinels {
+		if err := n.want(map[string]string{"flags": "master", "num-slaves": "2", "num-other-sentinels": "2"}, "SENTINEL", "MASTER", SentinelMaster); err != nil {
+			return err
+		}
+	}
+	return nil
 }

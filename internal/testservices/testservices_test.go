@@ -131,3 +131,64 @@ func TestClusterReplacesAKilledMasterAndMovesSlots(t *testing.T) {
 		t.Fatal("the master stayed")
 	}
 }
+
+// A stale replica is promoted: what the master took after it had been cut off is gone. Afterwards everything can be healed.
+func TestAStaleReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
+	c, s := StartCluster(t), StartSentinel(t)
+	slot := c.Slot("x")
+	for name, set := range map[string]struct {
+		master  func() *Redis
+		replace func(old *Redis) error
+		heal    func()
+	}{
+		"cluster":  {func() *Redis { return c.MasterOf(slot) }, c.Replace, c.Heal},
+		"sentinel": {s.Master, func(*Redis) error { return s.Replace() }, s.Heal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := set.master()
+			old.line("SET", "x", "before")
+			old.line("WAIT", "1", "5000")
+			if err := old.HoldReplicas(); err != nil {
+				t.Fatal(err)
+			}
+			old.line("SET", "x", "after")
+			if err := set.replace(old); err != nil {
+				t.Fatal(err)
+			}
+			Await(t, "another master", func() bool { m := set.master(); return m != nil && m != old && m.isMaster() == nil })
+			now := set.master()
+			if got := now.line("GET", "x"); got != "before" {
+				t.Errorf("the promoted replica has %q", got)
+			}
+			now.Kill()
+			set.heal()
+			if m := set.master(); m == nil || m.isMaster() != nil {
+				t.Errorf("after healing the master is %v", m)
+			}
+		})
+	}
+}
+
+func TestASlotMovesInOneGo(t *testing.T) {
+	t.Parallel()
+	c := StartCluster(t)
+	slot := c.Slot("x")
+	from := c.MasterOf(slot)
+	from.line("SET", "x", "7")
+	masters, err := c.Masters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := masters[0]
+	if to == from {
+		to = masters[1]
+	}
+	if err := c.MoveSlot(slot, from, to); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.MasterOf(slot); got != to || to.line("GET", "x") != "7" {
+		t.Errorf("the slot is with %v", got)
+	}
+	c.Heal()
+}
