@@ -106,13 +106,13 @@ func service() []Rule {
 			Name: "dropped-work-is-closed-in-redis", Section: 7,
 			Sentence: "What is past its deadline before its transaction starts is dropped and closed in Redis",
 			Tests:    in("gateway/admission", "TestDatabaseGoneMeansNothingIsForwarded"),
-			Mutation: Mutation{"gateway/admission/settle.go", "\t\ta.closeLost(r, at, nil)\n", ""},
+			Mutation: Mutation{"gateway/admission/settle.go", "\tcase errors.Is(err, stock.ErrNotExecuted):\n\t\ta.closeLost(r, at, nil)\n", "\tcase errors.Is(err, stock.ErrNotExecuted):\n"},
 		},
 		{
 			Name: "an-owner-releases-what-was-never-sent", Section: 7,
 			Sentence: "A win whose waiter is gone was surely never sent: its owner releases it",
 			Tests:    in("gateway/admission", "TestAnUnknownSettleIsUndoneByItsOwner"),
-			Mutation: Mutation{"gateway/admission/settle.go", "\ta.pending.undo(&r.Reservation)\n", ""},
+			Mutation: Mutation{"gateway/admission/settle.go", "\ta.pending.undo(r)\n\treturn refuse(at.source, &Refusal{", "\treturn refuse(at.source, &Refusal{"},
 		},
 		{
 			Name: "the-slot-is-taken-before-the-stock", Section: 7,

@@ -29,7 +29,7 @@ func forwarding() []Rule {
 			Name: "the-sender-keeps-to-f", Section: 9,
 			Sentence: "A sender writes to the backend only within F (2 s) of the moment … was first sent, by its own monotonic clock",
 			Tests:    in("gateway/admission", "TestTheTimeToSendBeginsWithTheFirstStatement"),
-			Mutation: Mutation{"gateway/admission/settle.go", "ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}",
+			Mutation: Mutation{"gateway/admission/settle.go", "ForwardBy: res.ForwardBy, SendBefore: r.firstSent(op).Add(a.cfg.ForwardWithin)}}",
 				"ForwardBy: res.ForwardBy, SendBefore: time.Now().Add(a.cfg.ForwardWithin)}}"},
 		},
 		{

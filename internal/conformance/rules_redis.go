@@ -61,19 +61,19 @@ func registers() []Rule {
 			Name: "an-entry-goes-only-with-its-try", Section: 6,
 			Sentence: "An entry of `open` goes only if its try is the one named; then out falls by its quantity",
 			Tests:    in("luascripts", "TestModel"),
-			Mutation: Mutation{"luascripts/close.lua", "if open and string.sub(open, 1, 16) == try then", "if open then"},
+			Mutation: Mutation{"luascripts/close.lua", "if open and not of_claim and string.sub(open, 1, 16) == try then", "if open and not of_claim then"},
 		},
 		{
 			Name: "lost-deletes-only-its-own-record", Section: 6,
 			Sentence: "`lost` deletes that try's record … `lost`: void, refused, never sent, rejected without a kept answer",
 			Tests:    in("luascripts", "TestModel"),
-			Mutation: Mutation{"luascripts/close.lua", "elseif record[id] and string.sub(record[id], 1, 16) == try then", "elseif record[id] then"},
+			Mutation: Mutation{"luascripts/close.lua", "elseif record[key] and string.sub(record[key], 1, 16) == try then", "elseif record[key] then"},
 		},
 		{
 			Name: "never-sent-is-closed-as-lost", Section: 6,
 			Sentence: "`lost`: void, refused, never sent, rejected without a kept answer",
 			Tests:    in("gateway/admission", "TestWhatCannotGoBackNowIsGivenBackLater"),
-			Mutation: Mutation{"gateway/admission/settle.go", "return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.Answer != nil",
+			Mutation: Mutation{"gateway/admission/settle.go", "return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.State == stock.StateSurplus || row.Answer != nil",
 				"return row.State != stock.StateVoid"},
 		},
 		{

@@ -39,7 +39,7 @@ func tries() []Rule {
 			Sentence: "void or a release of what was never sent ends that try only",
 			Tests:    in("ledger", "TestAnotherTrysRowIsLeftAlone"),
 			Mutation: Mutation{"ledger/decide_end.go",
-				"\tcase row.Try != op.Try:\n\t\treturn verdict(stock.VerdictStale, row)\n\t}\n\treturn h.neverSent(row, op)",
+				"\tcase row.Try != op.Try:\n\t\treturn h.endOther(row, op)\n\t}\n\treturn h.neverSent(row, op)",
 				"\t}\n\treturn h.neverSent(row, op)"},
 		},
 		{
