@@ -294,6 +294,27 @@ func TestDrainingIsUnavailable(t *testing.T) {
 	}
 }
 
+// "Either an upstream with unique: true and no purchase limit": an order service that keeps one order a reservation sees to ids, not to what
+// users have.
+func TestUniqueCountsOnlyWithoutALimit(t *testing.T) {
+	f := func(name string, terms Terms, unique bool) {
+		t.Helper()
+		b := sellAhead(t, nil)
+		b.backend = &fakeBackend{unique: true}
+		terms.Hold, terms.Eventual = time.Minute, true
+		b.sales.terms = func(string, string) (Terms, *Refusal) { return terms, nil }
+		b.cache.reserve = reply(stock.CacheDraining)
+		b.ledger.do = verdict(stock.VerdictDraining, 0)
+		wantRefusal(t, b.admit(""), stock.CodeUnavailable, SourceDatabase)
+		if op := b.ledger.seen()[0]; op.Seen || op.Unique != unique {
+			t.Errorf("%s: settle = %+v", name, op)
+		}
+	}
+	f("no limit", Terms{}, true)
+	f("purchase limit", Terms{Activity: "a", Limit: 2, LimitKey: "k"}, false)
+	f("open_per_user", Terms{OpenLimit: 2}, false)
+}
+
 // A SKU that the database still sells ahead although its rules say strong: its win counts as in flight, and is settled as seen only if the
 // epoch has not moved.
 func TestAWinOfAGrantUnderStrongRules(t *testing.T) {

@@ -25,5 +25,5 @@
 // that is changed, because it is what somebody would forget. Name tests of the package where the code is, which tell what went wrong;
 // a test of the whole system only where the sentence is about the whole. Then run `go run ./internal/conformance/mutants -only <name>`.
 //
-// A sentence about what is not built yet has Pending set and neither tests nor mutation. The table's test prints how many there are.
+// There are no entries to be filled in later: whoever builds what a sentence is about adds it, with its tests and its mutation.
 package conformance

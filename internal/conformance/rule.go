@@ -9,8 +9,6 @@ type Rule struct {
 	Sentence string
 	// Part says which part of the sentence it is, or where it is held, if the sentence has several entries.
 	Part string
-	// Pending: what the sentence is about is not built yet. Such a rule has no tests and no mutation.
-	Pending bool
 	// Tests must pass as the code is, and each must fail once Mutation stands.
 	Tests    []Test
 	Mutation Mutation

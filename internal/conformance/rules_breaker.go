@@ -16,8 +16,22 @@ func fallingBack() []Rule {
 			Mutation: Mutation{"gateway/control/health.go", "\tif phase != PhaseReady {\n", "\tif phase != PhaseReady || s.deps.Status().Redis.Breaker == \"open\" {\n"},
 		},
 		{
-			Name: "eventual-from-the-database-only-if-drained-or-unique", Section: 8, Pending: true,
-			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the partition `drained`, read FOR SHARE in the same transaction; otherwise 503",
+			Name: "eventual-from-the-database-only-if-drained-or-unique", Section: 8,
+			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the partition `drained`, read FOR SHARE in the same transaction; otherwise 503", Part: "drained",
+			Tests:    in("ledger/storetest", "TestAheadSQLite/TheDatabaseAloneSellsWhatIsDrained"),
+			Mutation: Mutation{"ledger/decide.go", "case k.partition.state != stock.PartitionDrained:", "case k.partition.state == stock.PartitionOpen:"},
+		},
+		{
+			Name: "drained-is-read-for-share-before-the-database-sells", Section: 8,
+			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the partition `drained`, read FOR SHARE in the same transaction; otherwise 503", Part: "FOR SHARE",
+			Tests:    in("ledger/storetest", "TestAheadPostgres/ADrainedPartitionStaysSoMeanwhile"),
+			Mutation: Mutation{"ledger/decide.go", "\t\th.lacking.share(k.partition.p)\n", ""},
+		},
+		{
+			Name: "unique-sells-only-without-a-purchase-limit", Section: 8,
+			Sentence: "So database-only admission of an eventual SKU needs either an upstream with `unique: true` and no purchase limit, or the partition `drained`, read FOR SHARE in the same transaction; otherwise 503", Part: "no purchase limit",
+			Tests:    in("gateway/admission", "TestUniqueCountsOnlyWithoutALimit"),
+			Mutation: Mutation{"gateway/admission/settle.go", " && a.backend != nil && !r.limited() {", " && a.backend != nil {"},
 		},
 	}
 }
@@ -25,8 +39,22 @@ func fallingBack() []Rule {
 func draining() []Rule {
 	return []Rule{
 		{
-			Name: "drained-is-said-only-once-nothing-is-left", Section: 8, Pending: true,
-			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one",
+			Name: "drained-is-said-only-once-nothing-is-left", Section: 8,
+			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one", Part: "who says it",
+			Tests:    in("fallback", "TestDrainedIsSaidOnlyWhenTheEpochIsLearnedAndNothingIsLeft"),
+			Mutation: Mutation{"fallback/wayback_drain.go", "case w.cfg.Idle(p, s.DrainEpoch):", "case w.cfg.Idle(p, 0):"},
+		},
+		{
+			Name: "drained-only-with-nothing-under-the-old-epoch", Section: 8,
+			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one", Part: "what is under the old one",
+			Tests:    in("gateway/admission", "TestAheadsCountByEpoch", "TestIdleHoldsOnceSaid"),
+			Mutation: Mutation{"gateway/admission/aheads.go", "f.byEpoch[0].epoch >= epoch", "f.byEpoch[len(f.byEpoch)-1].epoch >= epoch"},
+		},
+		{
+			Name: "drained-only-with-no-settle-left", Section: 8,
+			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one", Part: "no settle left",
+			Tests:    in("gateway/admission", "TestAWinAheadPassesAndIsSettledBehind"),
+			Mutation: Mutation{"gateway/admission/behind.go", "\tstays := r.handOver()\n", "\tb.a.countOut(r)\n\tstays := r.handOver()\n"},
 		},
 		{
 			Name: "a-heartbeat-before-epochs", Section: 8,
@@ -70,14 +98,16 @@ func comingBack() []Rule {
 			Mutation: Mutation{"fallback/wayback_open.go", "\t\tatLeast[p] = look.epoch\n", ""},
 		},
 		{
-			Name: "a-restored-database-sells-nothing-ahead-first", Section: 8, Pending: true,
-			Sentence: "sell nothing ahead, reconcile first", Part: "eventual SKUs",
+			Name: "a-restored-database-sells-nothing-ahead-first", Section: 8,
+			Sentence: "If Redis's (epoch, ver) is above the database's (a restored or failed-over database): raise the database's above it, sell nothing ahead, reconcile first", Part: "the ver, and eventual SKUs",
+			Tests:    in("fallback", "TestADatabaseThatWentBackIsRaisedAboveRedisBeforeAnythingIsSoldAhead"),
+			Mutation: Mutation{"fallback/wayback_setback.go", "\t\t\tw.setBack[s.P] = s.Epoch\n", ""},
 		},
 		{
 			Name: "a-sweep-of-another-trys-row-closes-lost-only", Section: 8,
 			Sentence: "a row of another try → close lost only",
 			Tests:    in("fallback", "TestSweepEndsEntriesByTheRowOfThisTry"),
-			Mutation: Mutation{"fallback/sweeper.go", "if row != nil && row.Try == r.Try && (", "if row != nil && ("},
+			Mutation: Mutation{"fallback/endings.go", "if row != nil && row.Try == r.Try && (", "if row != nil && ("},
 		},
 	}
 }

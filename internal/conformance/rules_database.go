@@ -42,8 +42,16 @@ func locksAndRows() []Rule {
 				"`ORDER BY random() FOR NO KEY UPDATE %s`, names.sku, names.available, names.table, names.sku, skus, skip)"},
 		},
 		{
-			Name: "partition-rows-are-locked-first-and-only-there", Section: 7, Pending: true,
-			Sentence: "One lock order for every transaction: partition rows (only where section 8 says so), stock rows …",
+			Name: "partition-rows-are-locked-first", Section: 7,
+			Sentence: "One lock order for every transaction: partition rows (only where section 8 says so), stock rows …", Part: "before the stock rows",
+			Tests:    in("ledger/storetest", "TestAheadPostgres/PartitionsAreLockedFirst"),
+			Mutation: Mutation{"ledger/postgres_lock.go", "\ts.lockPartitions(req)\n\tif len(req.skus)+len(req.lookups) == 0 {\n\t\treturn reply, nil // BEGIN goes with what read asks\n\t}\n\ts.lockStock(req, &reply)\n", "\tif len(req.skus)+len(req.lookups) == 0 {\n\t\ts.lockPartitions(req)\n\t\treturn reply, nil\n\t}\n\ts.lockStock(req, &reply)\n\ts.lockPartitions(req)\n"},
+		},
+		{
+			Name: "partition-rows-are-locked-only-there", Section: 7,
+			Sentence: "One lock order for every transaction: partition rows (only where section 8 says so), stock rows …", Part: "only there",
+			Tests:    in("ledger/storetest", "TestAheadPostgres/PartitionsAreLockedOnlyToSellWhatIsDrained"),
+			Mutation: Mutation{"ledger/session.go", "\treq.partitions = t.p.partitions()\n", "\treq.partitions = partitionsOf(t.p.skus(), t.s.cfg.Partitions)\n"},
 		},
 		{
 			Name: "the-shop-is-never-the-victim", Section: 7,
@@ -106,13 +114,13 @@ func service() []Rule {
 			Name: "dropped-work-is-closed-in-redis", Section: 7,
 			Sentence: "What is past its deadline before its transaction starts is dropped and closed in Redis",
 			Tests:    in("gateway/admission", "TestDatabaseGoneMeansNothingIsForwarded"),
-			Mutation: Mutation{"gateway/admission/settle.go", "\t\ta.closeLost(r, at, nil)\n", ""},
+			Mutation: Mutation{"gateway/admission/settle.go", "\tcase errors.Is(err, stock.ErrNotExecuted):\n\t\ta.closeLost(r, at, nil)\n", "\tcase errors.Is(err, stock.ErrNotExecuted):\n"},
 		},
 		{
 			Name: "an-owner-releases-what-was-never-sent", Section: 7,
 			Sentence: "A win whose waiter is gone was surely never sent: its owner releases it",
 			Tests:    in("gateway/admission", "TestAnUnknownSettleIsUndoneByItsOwner"),
-			Mutation: Mutation{"gateway/admission/settle.go", "\ta.pending.undo(&r.Reservation)\n", ""},
+			Mutation: Mutation{"gateway/admission/settle.go", "\ta.pending.undo(r)\n\treturn refuse(at.source, &Refusal{", "\treturn refuse(at.source, &Refusal{"},
 		},
 		{
 			Name: "the-slot-is-taken-before-the-stock", Section: 7,
@@ -127,16 +135,46 @@ func service() []Rule {
 func grants() []Rule {
 	return []Rule{
 		{
-			Name: "grants-are-of-eventual-skus-only", Section: 7, Pending: true,
-			Sentence: "**Grants** (eventual only). When free runs low, a replica moves about one second of sales … from `available` to `granted`, in a transaction that names the `ver` it saw, so that not all refill at once",
+			Name: "grants-are-of-eventual-skus-only", Section: 7,
+			Sentence: "**Grants** (eventual only)",
+			Tests:    in("gateway/admission", "TestGrants"),
+			Mutation: Mutation{"gateway/admission/grants.go", "case reply.Code == stock.CacheWait && r.on.ahead:", "case reply.Code == stock.CacheWait:"},
 		},
 		{
-			Name: "only-a-seen-win-takes-from-the-grant", Section: 7, Pending: true,
+			Name: "a-grant-names-the-ver-it-saw", Section: 7,
+			Sentence: "**Grants** (eventual only). When free runs low, a replica moves about one second of sales … from `available` to `granted`, in a transaction that names the `ver` it saw, so that not all refill at once", Part: "the ver",
+			Tests:    in("ledger/storetest", "TestAheadSQLite/GrantsMoveUnits"),
+			Mutation: Mutation{"ledger/decide_grant.go", "case op.SeenVer > 0 && k.grantVer > op.SeenVer:", "case op.SeenVer > 0 && k.grantVer < 0:"},
+		},
+		{
+			Name: "only-a-seen-win-takes-from-the-grant", Section: 7,
 			Sentence: "A settle of a win that was **seen** (in a reply or in `open`) takes from `granted` (only `sku_state` is locked); of an unknown one from `available`",
+			Tests:    []Test{{"ledger/storetest", "TestAheadSQLite/TheDatabaseAloneSellsWhatIsDrained"}, {"ledger", "TestWhatRedisSellsAheadIsNeverSurplus"}},
+			Mutation: Mutation{"ledger/decide_pool.go", "case !op.Ahead && !op.Seen || !k.ahead:", "case !k.ahead:"},
 		},
 		{
-			Name: "redis-and-database-never-sell-the-same-unit", Section: 7, Pending: true,
-			Sentence: "So Redis and the database never sell the same unit",
+			Name: "a-settle-from-the-grant-locks-only-sku-state", Section: 7,
+			Sentence: "A settle of a win that was **seen** (in a reply or in `open`) takes from `granted` (only `sku_state` is locked); of an unknown one from `available`", Part: "only `sku_state`",
+			Tests:    in("ledger/storetest", "TestAheadPostgres/AGrantNeedsNoStockRow"),
+			Mutation: Mutation{"ledger/plan.go", "light: op.Kind == stock.OpSettle && op.FromGrant}", "light: false}"},
+		},
+		{
+			Name: "redis-and-database-never-sell-the-same-unit", Section: 7,
+			Sentence: "So Redis and the database never sell the same unit", Part: "what Redis may sell is what was granted",
+			Tests:    in("ledger", "TestWhatRedisSellsAheadIsNeverSurplus"),
+			Mutation: Mutation{"stock/reservation.go", "\t\treturn f.Granted - f.Doubtful\n", "\t\treturn f.Left() - f.Doubtful\n"},
+		},
+		{
+			Name: "redis-never-sells-ahead-what-is-not-granted", Section: 7,
+			Sentence: "So Redis and the database never sell the same unit", Part: "Redis sells ahead only of the grant",
+			Tests:    in("luascripts", "TestAnOrderGoesAheadOnTheGrantAlone"),
+			Mutation: Mutation{"luascripts/reserve.lua", "or ((qty > base[s] - (out[s] or taken[s]) or", "or ((qty > (granted[s] and total[s] or base[s]) - (out[s] or taken[s]) or"},
+		},
+		{
+			Name: "a-grant-that-may-be-sold-never-goes-back", Section: 7,
+			Sentence: "So Redis and the database never sell the same unit", Part: "a grant goes back only once its partition is drained under that epoch",
+			Tests:    []Test{{"ledger/storetest", "TestAheadSQLite/GrantsGoBack"}, {"ledger", "TestWhatRedisSellsAheadIsNeverSurplus"}},
+			Mutation: Mutation{"ledger/decide_grant.go", "case k.partition.state != stock.PartitionDrained || k.partition.epoch != op.Epoch:", "case k.partition.epoch < op.Epoch:"},
 		},
 	}
 }

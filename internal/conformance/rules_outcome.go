@@ -22,14 +22,22 @@ func forwarding() []Rule {
 			Mutation: Mutation{"ledger/deducter_work.go", "\t\tif w.op.FirstSent.IsZero() {\n\t\t\tw.op.FirstSent = now\n\t\t}\n", "\t\tw.op.FirstSent = now\n"},
 		},
 		{
-			Name: "f-of-an-ahead-order-begins-at-its-reserve", Section: 9, Pending: true,
+			Name: "f-of-an-ahead-order-begins-at-its-reserve", Section: 9,
 			Sentence: "only within F (2 s) of the moment its transaction's first statement (ahead: its reserve, also if it then goes through) was first sent",
+			Tests:    in("gateway/admission", "TestALostReserveIsAskedAgain"),
+			Mutation: Mutation{"gateway/admission/ahead.go", "SendBefore: r.on.asked.Add(a.cfg.ForwardWithin)}}", "SendBefore: time.Now().Add(a.cfg.ForwardWithin)}}"},
+		},
+		{
+			Name: "f-begins-at-the-reserve-also-if-it-then-goes-through", Section: 9,
+			Sentence: "only within F (2 s) of the moment its transaction's first statement (ahead: its reserve, also if it then goes through) was first sent", Part: "also if it then goes through",
+			Tests:    in("gateway/admission", "TestALostReserveIsDecidedByTheDatabase"),
+			Mutation: Mutation{"gateway/admission/settle.go", "\tif !r.on.asked.IsZero() && r.on.asked.Before(op.FirstSent) {\n\t\treturn r.on.asked\n\t}\n", ""},
 		},
 		{
 			Name: "the-sender-keeps-to-f", Section: 9,
 			Sentence: "A sender writes to the backend only within F (2 s) of the moment … was first sent, by its own monotonic clock",
 			Tests:    in("gateway/admission", "TestTheTimeToSendBeginsWithTheFirstStatement"),
-			Mutation: Mutation{"gateway/admission/settle.go", "ForwardBy: res.ForwardBy, SendBefore: op.FirstSent.Add(a.cfg.ForwardWithin)}}",
+			Mutation: Mutation{"gateway/admission/settle.go", "ForwardBy: res.ForwardBy, SendBefore: r.firstSent(op).Add(a.cfg.ForwardWithin)}}",
 				"ForwardBy: res.ForwardBy, SendBefore: time.Now().Add(a.cfg.ForwardWithin)}}"},
 		},
 		{

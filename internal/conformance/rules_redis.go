@@ -61,19 +61,19 @@ func registers() []Rule {
 			Name: "an-entry-goes-only-with-its-try", Section: 6,
 			Sentence: "An entry of `open` goes only if its try is the one named; then out falls by its quantity",
 			Tests:    in("luascripts", "TestModel"),
-			Mutation: Mutation{"luascripts/close.lua", "if open and string.sub(open, 1, 16) == try then", "if open then"},
+			Mutation: Mutation{"luascripts/close.lua", "if open and not of_claim and string.sub(open, 1, 16) == try then", "if open and not of_claim then"},
 		},
 		{
 			Name: "lost-deletes-only-its-own-record", Section: 6,
 			Sentence: "`lost` deletes that try's record … `lost`: void, refused, never sent, rejected without a kept answer",
 			Tests:    in("luascripts", "TestModel"),
-			Mutation: Mutation{"luascripts/close.lua", "elseif record[id] and string.sub(record[id], 1, 16) == try then", "elseif record[id] then"},
+			Mutation: Mutation{"luascripts/close.lua", "elseif record[key] and string.sub(record[key], 1, 16) == try then", "elseif record[key] then"},
 		},
 		{
 			Name: "never-sent-is-closed-as-lost", Section: 6,
 			Sentence: "`lost`: void, refused, never sent, rejected without a kept answer",
 			Tests:    in("gateway/admission", "TestWhatCannotGoBackNowIsGivenBackLater"),
-			Mutation: Mutation{"gateway/admission/settle.go", "return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.Answer != nil",
+			Mutation: Mutation{"gateway/admission/settle.go", "return row.State == stock.StateHeld || row.State == stock.StateConfirmed || row.State == stock.StateSurplus || row.Answer != nil",
 				"return row.State != stock.StateVoid"},
 		},
 		{
@@ -102,12 +102,40 @@ func registers() []Rule {
 func ahead6() []Rule {
 	return []Rule{
 		{
-			Name: "no-ahead-entry-closed-before-its-row", Section: 6, Pending: true,
-			Sentence: "No ahead entry is closed before its try has a committed row",
+			Name: "no-ahead-entry-closed-before-its-row", Section: 6,
+			Sentence: "No ahead entry is closed before its try has a committed row", Part: "the sweeper, and the way back",
+			Tests:    in("fallback", "TestSweepClosesNoAheadEntryWithoutARowOfItsTry"),
+			Mutation: Mutation{"fallback/endings.go", "if entry.Ahead && (row == nil || row.Try != r.Try) {", "if false {"},
 		},
 		{
-			Name: "unknown-ahead-reserve-goes-through-only-under-section-8", Section: 6, Pending: true,
-			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission (from `available`), else 503",
+			Name: "no-ahead-entry-closed-before-its-row-by-its-owner", Section: 6,
+			Sentence: "No ahead entry is closed before its try has a committed row", Part: "an owner whose settle was not executed",
+			Tests:    in("gateway/admission", "TestALostReserveIsClosedOnlyWithARow"),
+			Mutation: Mutation{"gateway/admission/settle.go", "\tcase errors.Is(err, stock.ErrNotExecuted) && r.on.maybe:\n\t\ta.pending.undo(r) // an ahead entry goes only once its try has a row\n\t\treturn refuse(at.source, refuseErr(err))\n", ""},
+		},
+		{
+			Name: "no-ahead-entry-closed-for-a-row-of-another-try", Section: 6,
+			Sentence: "No ahead entry is closed before its try has a committed row", Part: "an owner whose settle finds another row",
+			Tests:    in("gateway/admission", "TestVerdictsOfASettleBehind"),
+			Mutation: Mutation{"gateway/admission/behind.go", "\tif v == stock.VerdictDone {\n\t\tif row", "\tif v == stock.VerdictDone || row != nil {\n\t\tif row"},
+		},
+		{
+			Name: "an-unknown-ahead-reserve-is-asked-again", Section: 6,
+			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission (from `available`), else 503", Part: "it asks again",
+			Tests:    in("gateway/admission", "TestALostReserveIsAskedAgain"),
+			Mutation: Mutation{"gateway/admission/ahead.go", "\t\treply, err = a.reserveAgain(ctx, r)\n", ""},
+		},
+		{
+			Name: "unknown-ahead-reserve-goes-through-only-under-section-8", Section: 6,
+			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission (from `available`), else 503", Part: "what it hears then proves nothing but a win",
+			Tests:    in("gateway/admission", "TestALostReserveIsDecidedByTheDatabase"),
+			Mutation: Mutation{"gateway/admission/ahead.go", "case reply.Code != stock.CacheWon, len(r.on.stays) == 0, r.on.stays[0].epoch != reply.Epoch:", "case len(r.on.stays) == 0:"},
+		},
+		{
+			Name: "unknown-ahead-reserve-takes-from-available", Section: 6,
+			Sentence: "eventual asks again with the same id and try, then goes through only on section 8's condition for database-only admission (from `available`), else 503", Part: "from `available`",
+			Tests:    in("gateway/admission", "TestALostReserveIsDecidedByTheDatabase"),
+			Mutation: Mutation{"gateway/admission/prededuct.go", "open: mayBeOpen || r.taken > 0})", "open: mayBeOpen || r.taken > 0, seen: mayBeOpen})"},
 		},
 	}
 }

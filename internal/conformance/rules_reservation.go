@@ -22,12 +22,34 @@ func ids() []Rule {
 			Mutation: Mutation{"ledger/prepare.go", "ON CONFLICT DO NOTHING`),", "ON CONFLICT (one) DO UPDATE SET deployment = excluded.deployment`),"},
 		},
 		{
-			Name: "eventual-id-is-claimed-first", Section: 5, Pending: true,
+			Name: "eventual-id-is-claimed-first", Section: 5,
 			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded",
+			Tests:    in("gateway/admission", "TestAWinAheadPassesAndIsSettledBehind", "TestAnIDThatIsTaken"),
+			Mutation: Mutation{"gateway/admission/ahead.go", "\t\tif err := a.claimAhead(ctx, r); err != nil {\n\t\t\treturn stock.CacheReply{}, err\n\t\t}\n", ""},
 		},
 		{
-			Name: "id-only-in-open-is-settled-first", Section: 5, Pending: true,
-			Sentence: "An id known only in `open` is settled first",
+			Name: "a-free-claim-proves-nothing-before-ids-are-loaded", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded", Part: "while Redis does not know all ids",
+			Tests:    in("gateway/admission", "TestAFreeClaimProvesNothingWhileIDsAreMissing"),
+			Mutation: Mutation{"gateway/admission/claim.go", "if a.knowsAll(reply.IDsLoaded) {", "if err == nil {"},
+		},
+		{
+			Name: "strong-ids-are-claimed-where-anything-is-eventual", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded", Part: "an order that waits for its commit takes its id before it, or orders ahead would not see it",
+			Tests:    in("gateway/admission", "TestStrongOrdersClaimWhereAnythingIsEventual"),
+			Mutation: Mutation{"gateway/admission/claim.go", "\tcase !r.Keyed, a.cache == nil, !a.sale.AnyEventual():\n", "\tcase !r.Keyed, a.cache == nil, !r.on.some:\n"},
+		},
+		{
+			Name: "id-only-in-open-is-settled-first", Section: 5,
+			Sentence: "An id known only in `open` is settled first", Part: "the notice",
+			Tests:    in("gateway/control", "TestWhatIsKnownOnlyInOpenIsSettledFirst"),
+			Mutation: Mutation{"gateway/control/open.go", "if settled, err := s.settleOpen(ctx, op.ID); !settled {", "if settled, err := s.settleOpen(ctx, op.ID); settled || err != nil {"},
+		},
+		{
+			Name: "what-is-in-open-gets-a-row-first", Section: 5,
+			Sentence: "An id known only in `open` is settled first", Part: "the entry",
+			Tests:    in("gateway/admission", "TestSettleOpen"),
+			Mutation: Mutation{"gateway/admission/open.go", "if !entries[i].Ahead {", "if entries[i].Ahead {"},
 		},
 	}
 }
@@ -39,7 +61,7 @@ func tries() []Rule {
 			Sentence: "void or a release of what was never sent ends that try only",
 			Tests:    in("ledger", "TestAnotherTrysRowIsLeftAlone"),
 			Mutation: Mutation{"ledger/decide_end.go",
-				"\tcase row.Try != op.Try:\n\t\treturn verdict(stock.VerdictStale, row)\n\t}\n\treturn h.neverSent(row, op)",
+				"\tcase row.Try != op.Try:\n\t\treturn h.endOther(row, op)\n\t}\n\treturn h.neverSent(row, op)",
 				"\t}\n\treturn h.neverSent(row, op)"},
 		},
 		{
@@ -67,8 +89,10 @@ func tries() []Rule {
 			Mutation: Mutation{"ledger/decide.go", "\tcase row.Try == r.Try:\n\t\treturn verdict(stock.VerdictVoided, row)\n", ""},
 		},
 		{
-			Name: "surplus-is-of-ahead-only", Section: 5, Pending: true,
+			Name: "surplus-is-of-ahead-only", Section: 5,
 			Sentence: "(none) → surplus → held | released (cancelled)       ahead only: forwarded, nothing left to deduct",
+			Tests:    in("ledger/storetest", "TestAheadSQLite/AWinIsSettledFromItsGrant"),
+			Mutation: Mutation{"ledger/decide.go", "if op.Ahead {\n\t\treturn h.settleAhead(op)", "if op.Ahead || op.Seen {\n\t\treturn h.settleAhead(op)"},
 		},
 	}
 }

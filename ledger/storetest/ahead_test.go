@@ -41,7 +41,8 @@ func TestAheadPostgres(t *testing.T) {
 		})
 	}
 	for name, run := range map[string]func(*testing.T, *env){"AGrantNeedsNoStockRow": faultStockRowLocked,
-		"ASettleAheadWhoseCommitIsLost": faultLostAhead, "ADrainedPartitionStaysSoMeanwhile": faultReopening} {
+		"ASettleAheadWhoseCommitIsLost": faultLostAhead, "ADrainedPartitionStaysSoMeanwhile": faultReopening,
+		"PartitionsAreLockedFirst": faultPartitionFirst, "PartitionsAreLockedOnlyToSellWhatIsDrained": faultPartitionAlone} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, newEnv(t, ledger.DriverPostgres, pg.Database))
