@@ -81,15 +81,23 @@ func (e *endings) note(p int, entry *stock.OpenEntry, result *stock.Result) erro
 		e.at(p).closings = append(e.at(p).closings, c)
 	}
 	if entry.Ahead || e.claims() {
-		c.Claim = true
 		of := e.at(stock.ClaimPartition(r.ID, e.partitions))
-		of.closings = append(of.closings, c)
+		of.closings = append(of.closings, claimOf(r, row))
 	}
 	for _, f := range result.Facts {
 		of := e.at(stock.Partition(f.SKU, e.partitions))
 		of.facts = append(of.facts, f)
 	}
 	return nil
+}
+
+// claimOf ends the claim of a try. An id whose row is of this try is kept, whatever became of it: who uses it has to look the row up.
+func claimOf(r *stock.Reservation, row *stock.Row) stock.Closing {
+	c := stock.Closing{ID: r.ID, Try: r.Try, Claim: true}
+	if row != nil && row.Try == r.Try {
+		c.Won, c.Fingerprint = true, row.Fingerprint
+	}
+	return c
 }
 
 func (e *endings) at(p int) *told {

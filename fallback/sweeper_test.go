@@ -187,10 +187,11 @@ func TestSweepEndsClaims(t *testing.T) {
 	f := func(claims bool) (ended bool) {
 		all := newEndings(testPartitions, func() bool { return claims })
 		e := stock.OpenEntry{Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+		e.Fingerprint = 3
 		if err := all.note(0, &e, &stock.Result{Row: &stock.Row{Reservation: e.Reservation, State: stock.StateVoid}}); err != nil {
 			t.Fatal(err)
 		}
-		want := stock.Closing{ID: e.ID, Try: 5, Claim: true}
+		want := stock.Closing{ID: e.ID, Try: 5, Fingerprint: 3, Won: true, Claim: true} // it has a row now, which has to be looked up
 		of := all.of[stock.ClaimPartition(e.ID, testPartitions)]
 		return of != nil && slices.Contains(of.closings, want)
 	}
