@@ -200,8 +200,6 @@ func near(sku string, same bool) string {
 // A lost reply is neither a win nor none: the same try asks again.
 func TestALostReserveIsAskedAgain(t *testing.T) {
 	b := sellAhead(t, nil)
-	release := b.hold(stock.VerdictDone)
-	defer release()
 	var first time.Time
 	b.cache.reserve = func(n int, _ *stock.Reservation) (stock.CacheReply, error) {
 		if n == 1 {

@@ -23,6 +23,10 @@ func TestAnUnknownSettleIsUndoneByItsOwner(t *testing.T) {
 		return nil
 	}
 	wantRefusal(t, b.admit("k"), stock.CodeUnavailable, SourceRedis)
+	b.rest(t)
+	if len(undone) == 0 {
+		t.Fatal("nobody undoes it")
+	}
 	settle, undo := b.ledger.seen()[0], <-undone
 	if undo.Kind != stock.OpRelease || undo.Try != settle.Reservation.Try || undo.ID != settle.Reservation.ID || undo.Class != stock.ClassForwarded {
 		t.Fatalf("undone by %+v", undo)

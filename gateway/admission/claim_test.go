@@ -282,7 +282,7 @@ func TestSettleOpen(t *testing.T) {
 		t.Helper()
 		b.cache.open, b.ledger.ops = open, nil
 		if got, err := b.SettleOpen(t.Context(), id); got != found || err != nil || b.kinds() != ops {
-			t.Errorf("%s: found %v, %v; ops: %s", name, got, err, b.kinds())
+			t.Fatalf("%s: found %v, %v; ops: %s", name, got, err, b.kinds())
 		}
 	}
 	f("unknown", nil, false, "")

@@ -34,6 +34,7 @@ func TestTheFirstGrantMakesASKUSellAhead(t *testing.T) {
 func TestGrants(t *testing.T) {
 	b := sellAhead(t, func(c *Config) { c.Replicas = func() int { return 3 } })
 	gate := make(chan struct{})
+	t.Cleanup(func() { close(gate) }) // what should not have begun must not hang
 	b.ledger.do = func(n int, op *stock.Op) error {
 		<-gate
 		return verdict(stock.VerdictDone, 100)(n, op)

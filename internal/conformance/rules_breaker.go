@@ -47,7 +47,7 @@ func draining() []Rule {
 		{
 			Name: "drained-only-with-nothing-under-the-old-epoch", Section: 8,
 			Sentence: "A replica says `drained(p, epoch)` only after it has learned that epoch, with no reserve in flight and no win, cart or settle left under the old one", Part: "what is under the old one",
-			Tests:    in("gateway/admission", "TestAheadsCountByEpoch", "TestIdleHoldsOnceSaid"),
+			Tests:    in("gateway/admission", "TestAheadsCountByEpoch"),
 			Mutation: Mutation{"gateway/admission/aheads.go", "f.byEpoch[0].epoch >= epoch", "f.byEpoch[len(f.byEpoch)-1].epoch >= epoch"},
 		},
 		{

@@ -173,7 +173,7 @@ func grants() []Rule {
 		{
 			Name: "a-grant-that-may-be-sold-never-goes-back", Section: 7,
 			Sentence: "So Redis and the database never sell the same unit", Part: "a grant goes back only once its partition is drained under that epoch",
-			Tests:    []Test{{"ledger/storetest", "TestAheadSQLite/GrantsGoBack"}, {"ledger", "TestWhatRedisSellsAheadIsNeverSurplus"}},
+			Tests:    in("ledger/storetest", "TestAheadSQLite/GrantsGoBack"),
 			Mutation: Mutation{"ledger/decide_grant.go", "case k.partition.state != stock.PartitionDrained || k.partition.epoch != op.Epoch:", "case k.partition.epoch < op.Epoch:"},
 		},
 	}

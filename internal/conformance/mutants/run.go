@@ -137,8 +137,11 @@ type event struct{ Action, Test, Output string }
 
 // run runs one test. The overlay is in GOFLAGS, so that a binary that the test builds is a mutant too.
 func (r *runner) run(ctx context.Context, test conformance.Test, overlay string) (result, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", r.timeout.String(), "-run", anchored(test.Run),
-		"./"+test.Package)
+	args := []string{"test", "-json", "-count=1", "-timeout", r.timeout.String(), "-run", anchored(test.Run), "./" + test.Package}
+	if usesRapid(test.Package) {
+		args = append(args, "-rapid.nofailfile") // a failure that is kept would be run again, mutated or not
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
 	if overlay != "" {
 		cmd.Env = append(os.Environ(), strings.TrimSpace("GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}
@@ -183,4 +186,15 @@ func anchored(run string) string {
 		parts[i] = "^(" + p + ")$"
 	}
 	return strings.Join(parts, "/")
+}
+
+// usesRapid reports whether tests of the folder draw their cases, and so keep those that fail in a file beside them.
+func usesRapid(folder string) bool {
+	files, _ := filepath.Glob(filepath.Join(folder, "*_test.go")) // the pattern is well formed
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`)) {
+			return true
+		}
+	}
+	return false
 }
