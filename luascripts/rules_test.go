@@ -40,7 +40,7 @@ func eachScript(t *testing.T, look func(name, text string)) {
 // never become a part of another key.
 func TestScriptsNeverBuildKeys(t *testing.T) {
 	t.Parallel()
-	given := regexp.MustCompile(`^(KEYS\[[^\]]+\]|unpack\(KEYS[^)]*\)|key|w\[1\])$`)
+	given := regexp.MustCompile(`^(KEYS\[[^\]]+\]|unpack\(KEYS[^)]*\)|key|[wc]\[1\])$`)
 	eachScript(t, func(name, text string) {
 		for _, call := range calls.FindAllStringSubmatch(text, -1) {
 			key := strings.TrimSpace(call[2])
@@ -61,11 +61,11 @@ func TestScriptsNeverBuildKeys(t *testing.T) {
 func TestFewScriptsWriteRegisters(t *testing.T) {
 	t.Parallel()
 	readers := []string{"HGET", "HMGET", "HGETALL", "HVALS", "HSCAN", "HLEN", "MGET", "GET", "EXISTS", "TTL", "PTTL", "ZCARD", "ZRANGEBYSCORE", "ZRANGE",
-		"TIME", "INFO"}
+		"ZSCORE", "TIME", "INFO"}
 	writers := []string{
 		"reserve", "close", "load", "claim",
-		"open_partition", "ids_loaded", // the partition's own record
-		"entries",              // takes deadlines out whose entry is gone
+		"open_partition", "mark", // the partition's own record
+		"entries", "scan_open", // take deadlines out whose entry is gone, and make lost ones anew
 		"meta", "lease_tokens", // keys of their own
 	}
 	eachScript(t, func(name, text string) {
