@@ -193,6 +193,7 @@ func (a *app) wireRedis() error {
 func (a *app) wireHeartbeat() {
 	first := sync.OnceFunc(func() { close(a.beaten) })
 	a.beat = ledger.NewHeartbeat(a.store, ledger.HeartbeatConfig{Gateway: a.gatewayID, Log: a.log, Stale: a.cfg.ReplicaTimeout.Std() / 2,
+		ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		RedisOK: func() bool { return a.redis == nil || a.redis.wayBack.RedisOK() },
 		Out: func() []bool {
 			if a.redis == nil {

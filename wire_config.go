@@ -46,6 +46,9 @@ func ledgerConfig(c *config.Config) ledger.Config {
 	}
 }
 
+// rampCalls is how many calls a second a Redis node gets at first when it is back; they double each 250 ms. A call carries up to 128 orders.
+const rampCalls = 50
+
 func redisConfig(c *config.Config) (luascripts.Config, error) {
 	secure, err := tlsConfig(c.Redis.TLS)
 	if err != nil {
@@ -56,6 +59,7 @@ func redisConfig(c *config.Config) (luascripts.Config, error) {
 		SentinelPassword: c.Redis.SentinelPassword.Reveal(), Username: c.Redis.Username, Password: c.Redis.Password.Reveal(),
 		TLS: secure, PoolSize: c.Redis.PoolSize, Timeout: c.Redis.Timeout.Std(), Prefix: c.Redis.Prefix, Partitions: c.Redis.Partitions,
 		AllowEviction: c.Redis.AllowEviction, AnswersKeep: c.Answers.Keep.Std(), PinRunID: c.Redis.PinRunID, PendingMax: c.Redis.PendingMax,
+		Ramp: rampCalls,
 	}
 	if c.Redis.Mode == config.RedisEmbedded {
 		// miniredis runs scripts a hundred times slower than Redis: a time-out made for a network would open the breaker under load.

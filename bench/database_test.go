@@ -57,7 +57,7 @@ func TestDatabaseIsEvidenceOfEveryRow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits | stock.PartCache | stock.PartOpen
+	want := stock.PartSKUs | stock.PartLedger | stock.PartReservations | stock.PartLimits | stock.PartCache | stock.PartOpen | stock.PartCompensations
 	if s.Parts != want || len(s.SKUs) != 1 || s.SKUs[0].Held != 2 || len(s.Reservations) != 1 || len(s.SKUs[0].Ledger) != 2 {
 		t.Fatalf("snapshot: %+v", s)
 	}

@@ -22,6 +22,7 @@ type endings struct {
 	claims     func() bool // ids are claimed, also those of orders that wait for their commit
 	of         map[int]*told
 	won, lost  int
+	astray     []stock.ID // sold ahead under ids of other lines: no row can be written for them, so they stay open
 }
 
 // told is what a partition is to be told.
@@ -67,10 +68,19 @@ func (e *endings) decide(ctx context.Context, worker loop.Worker, p int, entries
 // a row: it stays open, and with it its units.
 func (e *endings) note(p int, entry *stock.OpenEntry, result *stock.Result) error {
 	r, row := &entry.Reservation, result.Row
-	if entry.Ahead && (row == nil || row.Try != r.Try) {
+	own := row != nil && row.Try == r.Try
+	switch {
+	case !entry.Ahead, own, row != nil && result.Verdict == stock.VerdictStale:
+	case result.Verdict == stock.VerdictKeyReused:
+		e.astray = append(e.astray, r.ID)
+		return nil
+	default:
 		return fmt.Errorf("reservation %s was sold ahead and has no row of its try: %s", r.ID, result.Verdict)
 	}
-	c := e.closing(r, row)
+	closings := []stock.Closing{e.closing(r, row)}
+	if entry.Ahead && !own && kept(row) { // or the end of its try would take the id's record with it
+		closings = append(closings, stock.Closing{ID: r.ID, Try: row.Try, Fingerprint: row.Fingerprint, Won: true})
+	}
 	ps := []int{p}
 	for _, l := range r.Lines {
 		if of := stock.Partition(l.SKU, e.partitions); !slices.Contains(ps, of) {
@@ -78,18 +88,28 @@ func (e *endings) note(p int, entry *stock.OpenEntry, result *stock.Result) erro
 		}
 	}
 	for _, p := range ps {
-		e.at(p).closings = append(e.at(p).closings, c)
+		e.at(p).closings = append(e.at(p).closings, closings...)
 	}
 	if entry.Ahead || e.claims() {
-		c.Claim = true
 		of := e.at(stock.ClaimPartition(r.ID, e.partitions))
-		of.closings = append(of.closings, c)
+		of.closings = append(of.closings, claimsOf(r, row)...)
 	}
 	for _, f := range result.Facts {
 		of := e.at(stock.Partition(f.SKU, e.partitions))
 		of.facts = append(of.facts, f)
 	}
 	return nil
+}
+
+// claimsOf end the claim of a try. An id that has a row is kept, whatever became of it: who uses it has to look the row up.
+func claimsOf(r *stock.Reservation, row *stock.Row) (claims []stock.Closing) {
+	if row == nil || row.Try != r.Try {
+		claims = append(claims, stock.Closing{ID: r.ID, Try: r.Try, Claim: true})
+	}
+	if row != nil {
+		claims = append(claims, stock.Closing{ID: r.ID, Try: row.Try, Fingerprint: row.Fingerprint, Won: true, Claim: true})
+	}
+	return claims
 }
 
 func (e *endings) at(p int) *told {
@@ -103,13 +123,18 @@ func (e *endings) at(p int) *told {
 // lost, also if the row is of another try. A surplus one is won, too: its order is made, and its id must not make another.
 func (e *endings) closing(r *stock.Reservation, row *stock.Row) stock.Closing {
 	c := stock.Closing{ID: r.ID, Try: r.Try}
-	if row != nil && row.Try == r.Try && (row.State.Deducted() || row.State == stock.StateSurplus || row.Answer != nil) {
+	if row != nil && row.Try == r.Try && kept(row) {
 		c.Won, c.Fingerprint = true, row.Fingerprint
 		e.won++
 		return c
 	}
 	e.lost++
 	return c
+}
+
+// kept reports whether Redis keeps the id of the row.
+func kept(row *stock.Row) bool {
+	return row.State.Deducted() || row.State == stock.StateSurplus || row.Answer != nil
 }
 
 // tell tells every partition. One partition's trouble does not keep the others from hearing: its entries are swept again.

@@ -136,6 +136,9 @@ func (s *Sweeper) sweep(ctx context.Context, p int) error {
 	failed, err := e.decide(ctx, s.worker, p, entries, sweeperLease)
 	s.stats.won.Add(uint64(e.won))
 	s.stats.lost.Add(uint64(e.lost))
-	s.stats.failed.Add(uint64(failed))
+	s.stats.failed.Add(uint64(failed + len(e.astray)))
+	if len(e.astray) > 0 {
+		err = errors.Join(err, fmt.Errorf("sold ahead under ids of other orders, compare with the order service: %v", e.astray))
+	}
 	return errors.Join(e.tell(ctx, s.cache), err)
 }

@@ -169,6 +169,36 @@ func TestSweepClosesNoAheadEntryWithoutARowOfItsTry(t *testing.T) {
 	f("a row of another try", &stock.Row{Reservation: stock.Reservation{ID: e.ID, Try: 6}, State: stock.StateHeld})
 }
 
+// A try that had its row, which another try has taken over since, is decided: its entry goes, the id stays the other's. Else it would
+// stand for ever, and with it its units and, after the next draining, its whole partition.
+func TestSweepEndsAnAheadEntryWhoseRowWasTakenOver(t *testing.T) {
+	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Fingerprint: 3, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+	all := newEndings(testPartitions, func() bool { return true })
+	row := &stock.Row{Reservation: e.Reservation, State: stock.StateHeld}
+	row.Try = 6
+	if err := all.note(0, &e, &stock.Result{Verdict: stock.VerdictStale, Row: row}); err != nil {
+		t.Fatal(err)
+	}
+	lost, won := stock.Closing{ID: e.ID, Try: 5}, stock.Closing{ID: e.ID, Try: 6, Fingerprint: 3, Won: true}
+	if got := all.of[0].closings; len(got) < 2 || got[0] != lost || got[1] != won || all.lost != 1 {
+		t.Fatalf("%+v", got)
+	}
+	lost.Claim, won.Claim = true, true
+	if got := all.of[stock.ClaimPartition(e.ID, testPartitions)].closings; !slices.Contains(got, lost) || !slices.Contains(got, won) {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// An order under an id of other lines can be given no row. Its entry stays, and is shown.
+func TestAnAheadEntryUnderTheIDOfOtherLinesStaysOpen(t *testing.T) {
+	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+	all := newEndings(testPartitions, func() bool { return true })
+	row := &stock.Row{Reservation: stock.Reservation{ID: e.ID, Try: 6}, State: stock.StateHeld}
+	if err := all.note(0, &e, &stock.Result{Verdict: stock.VerdictKeyReused, Row: row}); err != nil || len(all.of) > 0 || len(all.astray) != 1 {
+		t.Fatalf("%v, told %+v, astray %v", err, all.of, all.astray)
+	}
+}
+
 // What was forwarded and found nothing left is an order all the same: its id is known, so that it makes no other.
 func TestASurplusEntryIsWon(t *testing.T) {
 	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Fingerprint: 3, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
@@ -187,10 +217,11 @@ func TestSweepEndsClaims(t *testing.T) {
 	f := func(claims bool) (ended bool) {
 		all := newEndings(testPartitions, func() bool { return claims })
 		e := stock.OpenEntry{Reservation: stock.Reservation{ID: stock.ID{1}, Try: 5, Lines: []stock.Line{{SKU: "sku-1", Qty: 1}}}}
+		e.Fingerprint = 3
 		if err := all.note(0, &e, &stock.Result{Row: &stock.Row{Reservation: e.Reservation, State: stock.StateVoid}}); err != nil {
 			t.Fatal(err)
 		}
-		want := stock.Closing{ID: e.ID, Try: 5, Claim: true}
+		want := stock.Closing{ID: e.ID, Try: 5, Fingerprint: 3, Won: true, Claim: true} // it has a row now, which has to be looked up
 		of := all.of[stock.ClaimPartition(e.ID, testPartitions)]
 		return of != nil && slices.Contains(of.closings, want)
 	}

@@ -91,6 +91,9 @@ func (w *WayBack) settlePage(ctx context.Context, p int, entries []stock.OpenEnt
 	e := newEndings(w.cfg.Partitions, w.claims)
 	_, failed := e.decide(ctx, w.worker, p, entries, drainActor)
 	w.drains.settled.Add(uint64(e.won + e.lost))
+	if len(e.astray) > 0 { // their units stay taken; the others need not wait for somebody to look
+		w.cfg.Log.Error("sold ahead under ids of other orders, compare with the order service", zap.Int("partition", p), zap.Stringers("reservations", e.astray))
+	}
 	return errors.Join(failed, e.tell(ctx, w.cache))
 }
 

@@ -431,6 +431,8 @@ func TestClaimsAreLoadedBeforeTheFirstSKUSellsAhead(t *testing.T) {
 		db, redis, r := newFakeDB(testPartitions, "sku-1"), newFakeRedis("one"), newRules()
 		won := stock.RecentRow{ID: stock.ID{1}, Try: 7, Fingerprint: 9, State: stock.StateHeld, SKUs: []string{"sku-1"}}
 		db.row(won)
+		cancelled := stock.RecentRow{ID: stock.ID{2}, Try: 8, Fingerprint: 9, State: stock.StateReleased, SKUs: []string{"sku-1"}}
+		db.row(cancelled) // its id must not be ordered under again
 		g := startGateway(t, "a", db, redis, r, nil)
 		of := stock.ClaimPartition(won.ID, testPartitions)
 		eventually(t, time.Minute, "ids loaded", func() bool { return g.RedisOK() && redis.part(of).ids })
@@ -449,6 +451,9 @@ func TestClaimsAreLoadedBeforeTheFirstSKUSellsAhead(t *testing.T) {
 				continue
 			}
 			time.Sleep(100 * time.Millisecond)
+		}
+		if !redis.claimKept(cancelled.ID) {
+			t.Fatal("the id of an order that was cancelled may be claimed")
 		}
 		r.set("sku-1", false) // nothing is claimed from now on, so what Redis knows must not count when the rules change back
 		eventually(t, 2*time.Minute, "closed", func() bool { return !redis.part(of).open && redis.part(of).epoch == 2 })

@@ -79,10 +79,7 @@ func (w *WayBack) tellRows(ctx context.Context, since time.Time, to *audience, l
 		}
 		closings := make(map[int][]stock.Closing)
 		for _, r := range rows {
-			if !lost && !r.Won() {
-				continue
-			}
-			w.rowClosings(closings, to.ps, r)
+			w.rowClosings(closings, to.ps, r, lost)
 		}
 		if err := w.tellBases(ctx, rows, to); err != nil {
 			return n, err
@@ -120,17 +117,19 @@ func (w *WayBack) tellBases(ctx context.Context, rows []stock.RecentRow, to *aud
 	return nil
 }
 
-// rowClosings adds the closings of a row's id for the partitions of its SKUs, and that of its claim, if ids are claimed.
-func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]bool, r stock.RecentRow) {
+// rowClosings adds the closings of a row's id for the partitions of its SKUs, where it was lost only if that is asked for, and that of its
+// claim, if ids are claimed: whatever became of the row, who uses its id has to look it up.
+func (w *WayBack) rowClosings(closings map[int][]stock.Closing, only map[int]bool, r stock.RecentRow, lost bool) {
 	c := stock.Closing{ID: r.ID, Try: r.Try, Won: r.Won()}
 	if c.Won {
 		c.Fingerprint = r.Fingerprint
 	}
 	var done []int
 	if p := stock.ClaimPartition(r.ID, w.cfg.Partitions); only[p] && w.claims() {
-		claim := c
-		claim.Claim = true
-		closings[p] = append(closings[p], claim)
+		closings[p] = append(closings[p], stock.Closing{ID: r.ID, Try: r.Try, Fingerprint: r.Fingerprint, Won: true, Claim: true})
+	}
+	if !lost && !r.Won() {
+		return
 	}
 	for _, sku := range r.SKUs {
 		p := stock.Partition(sku, w.cfg.Partitions)

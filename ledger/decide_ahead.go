@@ -16,10 +16,10 @@ func (h *held) settleAhead(op *stock.Op) stock.Result {
 		return h.takeAhead(&rowState{}, op)
 	case row.Try == r.Try:
 		return ownTry(row)
-	case otherWish(row, r):
-		return verdict(stock.VerdictKeyReused, row)
 	case h.had(r):
 		return verdict(stock.VerdictDuplicate, row)
+	case otherWish(row, r):
+		return verdict(stock.VerdictKeyReused, row)
 	case row.State.Deducted(), row.State == stock.StateSurplus:
 		return h.handOver(row, op)
 	}
@@ -109,13 +109,14 @@ func aheadReason(op *stock.Op) string {
 }
 
 // sweepAhead settles an open entry whose order may have been forwarded. Done: Result.Row is this try's, and tells how to close. Stale:
-// the try had a row before, or the id is of other lines: this one is lost.
+// the try had a row before, and the id is another's now: this one is lost. KeyReused: the id is of other lines, and nobody has decided
+// about this try.
 func (h *held) sweepAhead(op *stock.Op) stock.Result {
 	res := h.settleAhead(op)
 	switch res.Verdict {
 	case stock.VerdictVoided:
 		res.Verdict = stock.VerdictDone
-	case stock.VerdictDuplicate, stock.VerdictKeyReused:
+	case stock.VerdictDuplicate:
 		res.Verdict = stock.VerdictStale
 	}
 	return res

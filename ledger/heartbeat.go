@@ -25,6 +25,8 @@ type HeartbeatConfig struct {
 	Every time.Duration
 	// Stale is how old the last beat may be for its word on all replicas to count. Defaults to 5 s.
 	Stale time.Duration
+	// ReplicaTimeout is when the others take this replica for gone. Defaults to 10 s.
+	ReplicaTimeout time.Duration
 	// RedisOK reports whether this replica reaches Redis and Redis has heard all that it did. Needed; must not block.
 	RedisOK func() bool
 	// Out tells by partition whether this replica does not reach its Redis node; nil, or a nil answer, means that it reaches all. It must
@@ -57,6 +59,9 @@ func NewHeartbeat(store Beater, cfg HeartbeatConfig) *Heartbeat {
 	}
 	if cfg.Stale <= 0 {
 		cfg.Stale = 5 * time.Second
+	}
+	if cfg.ReplicaTimeout <= 0 {
+		cfg.ReplicaTimeout = 10 * time.Second
 	}
 	h := &Heartbeat{cfg: cfg, store: store}
 	h.loop = loop.New("heartbeat", cfg.Every, cfg.Log, h.pass)
@@ -103,6 +108,13 @@ func (h *Heartbeat) Live() int {
 func (h *Heartbeat) AllRedisOK() bool {
 	b := h.last.Load()
 	return b != nil && b.pulse.AllRedisOK && time.Since(b.at) <= h.cfg.Stale
+}
+
+// HeardLately reports whether the last beat that succeeded was sent within ReplicaTimeout: after that the others may take this replica for
+// gone. The database wrote the row later than it was sent, so they never do so earlier. It does not block.
+func (h *Heartbeat) HeardLately() bool {
+	b := h.last.Load()
+	return b != nil && time.Since(b.at) < h.cfg.ReplicaTimeout
 }
 
 // Pulse is what the last beat told of the fleet; before the first one it is the zero Pulse. It does not block. The caller must not change

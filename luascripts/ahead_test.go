@@ -569,6 +569,13 @@ func TestFindOpenAsksAllPartitions(t *testing.T) {
 		if found := find(stock.ID{1}); len(found) != 0 {
 			t.Errorf("%+v", found)
 		}
+		r.raw.HSet(context.Background(), r.keys[5].part.(string), "epoch", 7) // somebody has loaded it under another epoch, or another server has
+		if found, err := r.FindOpen(context.Background(), stock.ID{1}); err == nil || !errors.Is(err, stock.ErrNotExecuted) {
+			t.Errorf("what was open under the epoch that is known may be lost: %+v, %v", found, err)
+		}
+		if found := find(ahead.ID); len(found) != 1 {
+			t.Errorf("in a partition that is of the epoch: %+v", found)
+		}
 		r.raw.HSet(context.Background(), r.keys[0].open.(string), stock.ID{1}.String(), "x")
 		if found, err := r.FindOpen(context.Background(), stock.ID{1}); err == nil {
 			t.Errorf("one that cannot be read: %+v", found)

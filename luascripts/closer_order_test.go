@@ -15,7 +15,9 @@ func TestClosingsComeNoSoonerThanTheirFacts(t *testing.T) {
 	t.Parallel()
 	c := &Client{cfg: Config{BatchMax: 128, PendingMax: 200}, log: zap.NewNop()}
 	v := &closer{c: c, latest: map[string]stock.Fact{}, running: true}
-	fact := func(i int) []stock.Fact { return []stock.Fact{{SKU: fmt.Sprint("s", i), Epoch: 1, Ver: 1, Ahead: true}} }
+	fact := func(i int) []stock.Fact {
+		return []stock.Fact{{SKU: fmt.Sprint("s", i), Epoch: 1, Ver: 1, Ahead: true}}
+	}
 	one := []stock.Closing{{ID: stock.ID{1}, Try: 1, Won: true}}
 	for i := range 200 {
 		v.add(nil, fact(i))

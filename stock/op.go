@@ -50,6 +50,8 @@ const (
 	OpAdopt
 	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written. With Ahead set the
 	// entry's order may have been forwarded: it is settled like OpSettle with Ahead and Seen, held, outcome unknown, Reason written.
+	// VerdictStale then means that the try had a row before and the id is another's by now, so that the entry is lost; VerdictKeyReused
+	// that the id is of other lines and nobody has decided about the try: its entry must stay open.
 	OpSweep
 	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new and the stock table is stockgate's own. OpID makes
 	// it safe to repeat: without one, a repeat would put back for sale what was sold since.

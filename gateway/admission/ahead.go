@@ -36,10 +36,12 @@ type stay struct {
 }
 
 // mayGoAhead reports whether an order may be forwarded on a win. Purchase limits are enforced by a commit alone, one call to Redis must
-// take all lines, and what is forwarded has to know until when it may be sent. A direct reservation forwards nothing: its answer is that it
+// take all lines, and what is forwarded has to know until when it may be sent. A replica that the others take for gone drains no partition,
+// so it forwards nothing that has no commit. A direct reservation forwards nothing: its answer is that it
 // is held.
 func (a *Admitter) mayGoAhead(r *wanted) bool {
-	return r.on.all && r.parts == nil && r.Route != stock.RouteAPI && !r.limited() && a.aheads != nil && a.behind.room() && !a.fleet.Now().IsZero()
+	return r.on.all && r.parts == nil && r.Route != stock.RouteAPI && !r.limited() && a.aheads != nil && a.behind.room() &&
+		!a.fleet.Now().IsZero() && a.fleet.HeardLately()
 }
 
 // limited reports whether the user's earlier orders count.
@@ -49,6 +51,7 @@ func (r *wanted) limited() bool { return r.limitKeys != nil || r.OpenLimit > 0 }
 // that took nothing lets it go again, so that nobody who waits for stock keeps a partition from draining.
 func (a *Admitter) askEventual(ctx context.Context, r *wanted) (stock.CacheReply, error) {
 	a.countIn(r)
+	r.on.ahead = r.on.ahead && a.fleet.HeardLately() // it may have waited for stock
 	reply, err := a.askCounted(ctx, r)
 	if err == nil && reply.Code != stock.CacheWon && r.taken == 0 {
 		a.countOut(r)

@@ -111,6 +111,9 @@ func TestBookingsOfEachKind(t *testing.T) {
 		if op.Kind != kind || op.Outcome != outcome || op.Reason != reason || (op.Answer != nil) != kept || op.Try != 7 {
 			t.Errorf("%+v became %+v", o, op)
 		}
+		if op.Class != stock.ClassForwarded {
+			t.Errorf("%+v is of class %d: it could be dropped or wait behind buyers", o, op.Class)
+		}
 	}
 	f(Outcome{Kind: Accepted, Answer: answer}, stock.OpBook, stock.OutcomeAccepted, "", true)
 	f(Outcome{Kind: Rejected, Answer: answer}, stock.OpBook, stock.OutcomeRejected, "refused", true)

@@ -143,7 +143,9 @@ func (a *Admitter) gone(ctx context.Context, gateway string) bool {
 	return known && !alive
 }
 
-// closeClaim tells the claim's partition what became of a try: won keeps the id, lost lets it go.
+// closeClaim tells the claim's partition what became of a try: won keeps the id, lost lets it go. An id that has a row is kept, whatever
+// became of it: an order that goes ahead does not ask the database, and the row may forbid it, because an order was made under the id and
+// cancelled since, or because it is of other lines. Who meets the claim looks the row up.
 func (a *Admitter) closeClaim(r *stock.Reservation, won bool) {
 	if a.cache == nil || !r.Keyed || !a.sale.AnyEventual() {
 		return

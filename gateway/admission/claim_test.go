@@ -83,8 +83,9 @@ func TestAnIDThatIsTaken(t *testing.T) {
 // fleetOf knows which gateways are alive.
 type fleetOf map[string]bool
 
-func (fleetOf) AllRedisOK() bool { return true }
-func (fleetOf) Now() time.Time   { return time.Now() }
+func (fleetOf) AllRedisOK() bool  { return true }
+func (fleetOf) Now() time.Time    { return time.Now() }
+func (fleetOf) HeardLately() bool { return true }
 func (f fleetOf) Alive(_ context.Context, gateway string) (alive, known bool) {
 	alive, known = f[gateway]
 	return alive, known

@@ -188,6 +188,8 @@ func (f fakeFleet) Alive(context.Context, string) (alive, known bool) { return t
 
 func (f fakeFleet) Now() time.Time { return time.Now() }
 
+func (f fakeFleet) HeardLately() bool { return true }
+
 type fakeEpochs struct{ stale chan int }
 
 func (e fakeEpochs) Stale(p int) {

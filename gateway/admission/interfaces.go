@@ -52,6 +52,9 @@ type Fleet interface {
 	Alive(ctx context.Context, gateway string) (alive, known bool)
 	// Now is the database's clock, or zero while it is not known.
 	Now() time.Time
+	// HeardLately reports whether the others still take this replica for live: its last heartbeat that succeeded was sent within replica_timeout,
+	// by this process's clock. Later they need not wait for it, and may sell without Redis what it would sell ahead.
+	HeardLately() bool
 }
 
 // Epochs takes hints that a partition's epoch or run id is not the one that Redis has.

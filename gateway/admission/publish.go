@@ -66,7 +66,7 @@ func (a *Admitter) publishRow(row *stock.Row, facts []stock.Fact) {
 		for _, p := range own {
 			a.publish(p, closings, a.factsOf(p, facts))
 		}
-		a.closeClaim(&row.Reservation, winner(row))
+		a.closeClaim(&row.Reservation, true)
 	}
 	for i := range facts {
 		if p := stock.Partition(facts[i].SKU, a.cfg.Partitions); !slices.Contains(own, p) {

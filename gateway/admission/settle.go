@@ -110,9 +110,14 @@ func (a *Admitter) closeLost(r *wanted, at attempt, op *stock.Op) {
 	var facts []stock.Fact
 	if op != nil {
 		facts = op.Result.Facts
-		if row := op.Result.Row; row != nil && row.Try != r.Try && winner(row) {
+		row := op.Result.Row
+		if row != nil && row.Try != r.Try && winner(row) {
 			closings = append(closings, stock.Closing{ID: row.ID, Try: row.Try, Fingerprint: row.Fingerprint, Won: true})
 			a.closeClaim(&row.Reservation, true)
+		}
+		if row != nil && row.Try == r.Try && r.on.claimed { // it was ended
+			a.closeClaim(&r.Reservation, true)
+			r.on.claimed = false
 		}
 	}
 	a.publishTo(r, closings, facts)

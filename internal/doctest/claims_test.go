@@ -103,7 +103,8 @@ func TestCommandsExist(t *testing.T) {
 	}
 	for _, p := range pages(t) {
 		for _, word := range p.inlineCode() {
-			if target, isMake := strings.CutPrefix(word, "make "); isMake && !targets[target] {
+			line, isMake := strings.CutPrefix(word, "make ")
+			if target, _, _ := strings.Cut(line, " "); isMake && !targets[target] { // variables may follow
 				t.Errorf("%s names make %s, there is no such target", p.name, target)
 			}
 		}
