@@ -107,7 +107,7 @@ func comingBack() []Rule {
 			Name: "a-sweep-of-another-trys-row-closes-lost-only", Section: 8,
 			Sentence: "a row of another try → close lost only",
 			Tests:    in("fallback", "TestSweepEndsEntriesByTheRowOfThisTry"),
-			Mutation: Mutation{"fallback/endings.go", "if row != nil && row.Try == r.Try && (", "if row != nil && ("},
+			Mutation: Mutation{"fallback/endings.go", "if row != nil && row.Try == r.Try && kept(row) {", "if row != nil && kept(row) {"},
 		},
 	}
 }

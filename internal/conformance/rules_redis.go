@@ -105,7 +105,7 @@ func ahead6() []Rule {
 			Name: "no-ahead-entry-closed-before-its-row", Section: 6,
 			Sentence: "No ahead entry is closed before its try has a committed row", Part: "the sweeper, and the way back",
 			Tests:    in("fallback", "TestSweepClosesNoAheadEntryWithoutARowOfItsTry"),
-			Mutation: Mutation{"fallback/endings.go", "if entry.Ahead && (row == nil || row.Try != r.Try) {", "if false {"},
+			Mutation: Mutation{"fallback/endings.go", "case !entry.Ahead, own, row != nil && result.Verdict == stock.VerdictStale:", "case !entry.Ahead, own, row != nil:"},
 		},
 		{
 			Name: "no-ahead-entry-closed-before-its-row-by-its-owner", Section: 6,
