@@ -105,7 +105,7 @@ func ahead6() []Rule {
 			Name: "no-ahead-entry-closed-before-its-row", Section: 6,
 			Sentence: "No ahead entry is closed before its try has a committed row", Part: "the sweeper, and the way back",
 			Tests:    in("fallback", "TestSweepClosesNoAheadEntryWithoutARowOfItsTry"),
-			Mutation: Mutation{"fallback/endings.go", "\tdefault:\n\t\treturn fmt.Errorf(\"reservation %s was sold ahead", "\tdefault:\n\t\t_ = fmt.Errorf(\"reservation %s was sold ahead"},
+			Mutation: Mutation{"fallback/endings.go", "case !entry.Ahead, own, row != nil && result.Verdict == stock.VerdictStale:", "case !entry.Ahead, own, row != nil:"},
 		},
 		{
 			Name: "no-ahead-entry-closed-before-its-row-by-its-owner", Section: 6,

@@ -29,7 +29,7 @@ func main() {
 		os.Exit(1)
 	}
 	r := &runner{dir: dir, timeout: *timeout, verbose: *verbose}
-	bad := 0
+	var bad int
 	if *find != "" {
 		bad = r.search(ctx, chosen(*only), *find)
 	} else {
