@@ -194,7 +194,8 @@ func (a *app) wireHeartbeat() {
 	first := sync.OnceFunc(func() { close(a.beaten) })
 	a.beat = ledger.NewHeartbeat(a.store, ledger.HeartbeatConfig{Gateway: a.gatewayID, Log: a.log, Stale: a.cfg.ReplicaTimeout.Std() / 2,
 		ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
-		RedisOK: func() bool { return a.redis == nil || a.redis.wayBack.RedisOK() },
+		// A replica without Redis tells it nothing, so where others have one their ids are not all there.
+		RedisOK: func() bool { return a.redis != nil && a.redis.wayBack.RedisOK() },
 		Out: func() []bool {
 			if a.redis == nil {
 				return nil

@@ -240,3 +240,18 @@ func TestWithoutDoubtALateWinWouldBeSurplus(t *testing.T) {
 		t.Errorf("%s, %+v", res.Verdict, res.Row)
 	}
 }
+
+// What waits for its commit takes no doubtful units, also while its partition drains: a silent replica may have sold them, and its order is
+// out already.
+func TestWhatGoesThroughTakesNothingDoubtful(t *testing.T) {
+	f := newFleet(2)
+	f.do(&stock.Op{Kind: stock.OpGrant, SKU: "a", Need: 2})
+	f.hear()
+	f.win(0, 2)
+	f.k.doubtful, f.k.partition.state, f.k.partition.epoch = 2, stock.PartitionDraining, 2
+	through := f.do(&stock.Op{Kind: stock.OpSettle, Reservation: decideWish(9, 9, stock.Line{SKU: "a", Qty: 1}), Seen: true, Epoch: 1})
+	late := f.do(&stock.Op{Kind: stock.OpSettle, Reservation: f.wins[0].r, Ahead: true, Seen: true, Epoch: 1})
+	if through.Verdict != stock.VerdictShort || late.Row.State != stock.StateHeld {
+		t.Errorf("through: %s, late: %+v", through.Verdict, late.Row)
+	}
+}

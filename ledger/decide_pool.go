@@ -22,7 +22,9 @@ func (h *held) draw(op *stock.Op, k *skuState, units int64) (d draw, ok bool) {
 	case op.Epoch >= k.partition.epoch || k.partition.state != stock.PartitionOpen:
 		d.sure, units = pull(sure, units)
 		d.available, units = h.pull(k, units)
-		d.doubtful, units = pull(k.doubtful, units)
+		if op.Ahead {
+			d.doubtful, units = pull(k.doubtful, units)
+		}
 	default:
 		if op.Ahead { // what waits for its commit may still be refused: nothing of it was sold
 			d.doubtful, units = pull(k.doubtful, units)

@@ -186,9 +186,7 @@ func (a *Admitter) sawWin(r *wanted, reply stock.CacheReply) {
 		return
 	}
 	r.on.granted = true
-	if r.on.some {
-		a.grants.sold(r.Lines)
-	}
+	a.grants.sold(r.Lines)
 	if len(r.on.stays) > 0 {
 		return
 	}

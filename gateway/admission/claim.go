@@ -56,7 +56,7 @@ func (a *Admitter) claimThrough(ctx context.Context, r *wanted) (seen bool, deci
 	switch {
 	case !r.Keyed, a.cache == nil, !a.sale.AnyEventual():
 		return true, nil
-	case r.on.claimed && !r.on.unclaimed:
+	case r.on.claimed && !r.on.unclaimed && a.stillClaimed(r):
 		return true, nil
 	case !r.on.unclaimed:
 		if len(r.on.stays) == 0 {
@@ -67,6 +67,16 @@ func (a *Admitter) claimThrough(ctx context.Context, r *wanted) (seen bool, deci
 		}
 	}
 	return !r.on.unclaimed || !r.on.some || a.drained(a.claimPartition(r)), nil
+}
+
+// stillClaimed reports whether the claim that the order has counts. Where nothing was taken the order was counted out, and its partition may
+// have lost the claim and come back without it since; it is counted in again for as long as its commit takes.
+func (a *Admitter) stillClaimed(r *wanted) bool {
+	if a.aheads == nil || len(r.on.stays) > 0 {
+		return true
+	}
+	a.enter(r, a.claimPartition(r))
+	return r.on.stays[0].epoch == r.on.claimEpoch
 }
 
 // claim asks for the id until it is this try's or somebody else's for sure.

@@ -83,9 +83,17 @@ func (g *grants) begin(line stock.Line, need int64, reply stock.CacheReply) {
 	}
 	waiting := int64(g.a.lines.count(line.SKU))
 	s.granting = true
-	op := &stock.Op{Kind: stock.OpGrant, Class: stock.ClassPrededuct, SKU: line.SKU, Need: need, Want: max(need, rate, waiting*line.Qty),
+	op := &stock.Op{Kind: stock.OpGrant, Class: stock.ClassPrededuct, SKU: line.SKU, Need: need, Want: min(stock.MaxQuantity, max(need, rate, waitingFor(waiting, line.Qty))),
 		SeenVer: reply.Ver, Deadline: now.Add(g.a.cfg.QueueWait)}
 	g.a.pending.run(func() { g.grant(op, s) })
+}
+
+// waitingFor is what so many who wait are taken to want.
+func waitingFor(waiting, qty int64) int64 {
+	if waiting > 0 && qty > stock.MaxQuantity/waiting {
+		return stock.MaxQuantity
+	}
+	return waiting * qty
 }
 
 // ofFleet is what all replicas sell while this one sells n.

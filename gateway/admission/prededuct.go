@@ -78,7 +78,7 @@ func (a *Admitter) learn(r *wanted, p int, reply stock.CacheReply) {
 	case reply.Code > stock.CacheNotLoaded && reply.Code != stock.CacheDraining:
 		a.served(decider)
 	}
-	if r.on.some {
+	if r.on.some || reply.Ahead { // also while the rules have made it strong, and a doubt keeps its grant where it is
 		a.grants.heard(r, r.lineOf(reply.SKU), reply)
 	}
 	if reply.Code == stock.CacheSoldOut || reply.Code == stock.CacheWait {

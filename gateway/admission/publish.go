@@ -54,7 +54,14 @@ func (a *Admitter) Observe(facts []stock.Fact) {
 // Publish takes the result of an op that was not submitted here (confirm, release, a change of stock) and tells memory and Redis.
 func (a *Admitter) Publish(op *stock.Op) {
 	a.Observe(op.Result.Facts)
-	a.publishRow(op.Result.Row, op.Result.Facts)
+	row := op.Result.Row
+	if op.Kind == stock.OpBook && row != nil && len(op.Result.Facts) == 0 && a.sale.AnyEventual() {
+		// It moved nothing, so it has no facts. If Redis has not heard that of the settle either, its units of a grant must stay taken: the
+		// entry goes with the settle's own close, or the sweeper's.
+		a.closeClaim(&row.Reservation, true)
+		return
+	}
+	a.publishRow(row, op.Result.Facts)
 }
 
 // publishRow closes a row's id in the partitions of its SKUs and sends facts to those of theirs.
