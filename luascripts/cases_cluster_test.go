@@ -82,7 +82,7 @@ func TestC012_ACartOverTwoNodes(t *testing.T) {
 				codes[i] = c.reserveIn(of, res).Code
 			}
 		}
-		return fmt.Sprint(codes)
+		return fmt.Sprintf("[%s %s]", codes[0], codes[1])
 	}
 	two := func(n int, qty int64) *stock.Reservation {
 		return cart(n, 1, stock.Line{SKU: a, Qty: 1}, stock.Line{SKU: b, Qty: qty})
