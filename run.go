@@ -94,6 +94,8 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 		run(r.wayBack.Run)
 		run(r.sweeper.Run)
 		run(r.tailer.Run)
+	} else {
+		run(a.drainer.Run)
 	}
 	run(core.expirer.Run)
 	run(a.sale.loop.Run)

@@ -55,7 +55,8 @@ type app struct {
 	queue        *fallback.Queue[*ledger.Work]
 	deducter     *ledger.Deducter
 	beat         *ledger.Heartbeat
-	redis        *redisSide // nil: redis.mode none
+	redis        *redisSide        // nil: redis.mode none
+	drainer      *fallback.WayBack // redis.mode none alone
 	sale         *sale
 	resolver     *resolver.Resolver
 	compensation *compensation.Job
@@ -156,6 +157,7 @@ func (g nodeGuards) Of(node string) luascripts.Guard { return g.Breakers.Of(node
 
 func (a *app) wireRedis() error {
 	if a.cfg.Redis.Mode == config.RedisNone {
+		a.wireNoRedis()
 		return nil
 	}
 	cfg, err := redisConfig(a.cfg)
@@ -196,21 +198,14 @@ func (a *app) wireHeartbeat() {
 		ReplicaTimeout: a.cfg.ReplicaTimeout.Std(),
 		// A replica without Redis tells it nothing, so where others have one their ids are not all there.
 		RedisOK: func() bool { return a.redis != nil && a.redis.wayBack.RedisOK() },
-		Out: func() []bool {
-			if a.redis == nil {
-				return nil
-			}
-			return a.redis.wayBack.Out()
-		},
+		Out:     func() []bool { return a.reaches().Out() },
 		Listen: func(p stock.Pulse) {
 			defer first()
 			a.queue.SetReplicas(p.Live)
 			if a.readyCore() != nil {
 				a.filters.Limits.SetReplicas(p.Live, clockstep.Now())
 			}
-			if a.redis != nil {
-				a.redis.wayBack.Heard()
-			}
+			a.reaches().Heard()
 		}})
 }
 

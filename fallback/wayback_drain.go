@@ -138,7 +138,7 @@ func (w *WayBack) hasStep(s stock.PartitionState) bool {
 	case stock.PartitionDraining:
 		return true
 	case stock.PartitionDrained:
-		return w.cfg.Usable(s.P) || w.drains.back[s.P] != s.Epoch
+		return w.cfg.Usable(s.P) || w.drains.back[s.P] != s.Epoch || w.mustClear(s)
 	}
 	return w.mustDrain(s) || w.mustClear(s)
 }

@@ -191,6 +191,29 @@ func TestAClearedDoubtReturnsTheGrant(t *testing.T) {
 	})
 }
 
+// Also while Redis is down: the database sells what comes back.
+func TestADoubtThatEndsWithoutRedisReturnsTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, _, _, all := aheadFleet(t, 4)
+		all[3].begin("sku-1")
+		all[3].cut.Store(true)
+		for _, g := range all[:3] {
+			g.losesRedis(true)
+		}
+		wantState(t, db, 30*time.Second, stock.PartitionDrained)
+		eventually(t, 5*time.Second, "the grant is doubtful", func() bool { return db.stock("sku-1").Doubtful == 30 })
+		time.Sleep(time.Minute) // every replica has seen to it
+		db.mu.Lock()
+		clear(db.fleet.doubts)
+		for p := range db.states {
+			db.states[p].Doubtful = 0
+		}
+		db.mu.Unlock()
+		eventually(t, 10*time.Second, "the grant is back", func() bool { return db.stock("sku-1").Granted == 0 })
+		wantStock(t, db, 100, 0, 0)
+	})
+}
+
 // aheadEntry is one of sku-1, of an owner that is gone, in Redis's open.
 func aheadEntry(redis *fakeRedis, id byte, qty int64) stock.OpenEntry {
 	e := stock.OpenEntry{Ahead: true, Reservation: stock.Reservation{ID: stock.ID{id}, Try: 5, Fingerprint: 3, Keyed: true,

@@ -110,3 +110,23 @@ func (w *world) wins(replies []told) (n int) {
 	}
 	return n
 }
+
+// A deployment that gives Redis up goes on with what it sold ahead: the partition drains without Redis, and the database sells the rest.
+func TestWhatSoldAheadIsSoldWithoutRedis(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, sellAhead)
+	g := w.gateway()
+	g.setStock("sku-1", 60)
+	w.awaitRedisDecides(t)
+	first := w.sale(distinct("sku-1", "first", 20), 8, nil)
+	requireTally(t, first, map[string]int{"201 ": 20})
+	g.term()
+	w.redisKeys, w.gateways = "mode: none", nil
+	w.gateway()
+	wants := distinct("sku-1", "second", 50)
+	replies := w.sale(wants, 8, nil)
+	w.sellOut(t, wants, &replies)
+	if got := w.wins(replies); got != 40 {
+		t.Errorf("%d of 40 units were sold: %v", got, tally(replies))
+	}
+}
