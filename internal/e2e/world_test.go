@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -28,6 +29,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	pattern, err := os.MkdirTemp("", "stockgate-pg-pattern-")
+	if err != nil {
+		panic(err)
+	}
+	testservices.KeepPattern(pattern)
 	binary = filepath.Join(dir, "stockgate")
 	build := exec.Command("go", slices.Concat([]string{"build", "-tags", "crashpoints", "-o", binary}, raceFlags, []string{"../.."})...)
 	if out, err := build.CombinedOutput(); err != nil {
@@ -35,7 +41,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	_ = os.RemoveAll(dir)
+	_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(pattern))
 	os.Exit(code)
 }
 
