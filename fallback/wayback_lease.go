@@ -63,9 +63,11 @@ func (w *WayBack) underLeases(ctx context.Context, ps []int, do func(context.Con
 	for _, l := range leases {
 		h.of[by[l.Name]] = l
 	}
-	if h.states, err = w.Learn(ctx); err != nil {
+	states, err := w.Learn(ctx)
+	if err != nil {
 		return err
 	}
+	h.states = slices.Clone(states) // theirs are published, and never written
 	return do(ctx, h)
 }
 
