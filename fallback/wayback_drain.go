@@ -241,7 +241,8 @@ func (w *WayBack) survey(ctx context.Context) error {
 		for _, f := range facts {
 			p := stock.Partition(f.SKU, w.cfg.Partitions)
 			selling[p] = true
-			if !w.cfg.Eventual(f.SKU) {
+			// A draining that is under way makes it strong by itself.
+			if !w.cfg.Eventual(f.SKU) && states[p].State == stock.PartitionOpen {
 				strong[p] = states[p].Epoch
 			}
 			cleared[p] = cleared[p] || f.Doubtful > 0

@@ -420,7 +420,7 @@ func TestASKUThatTheRulesMakeStrongIsDrainedFirst(t *testing.T) {
 		epoch := db.partState("sku-1").Epoch
 		time.Sleep(5 * time.Minute)
 		if s := db.partState("sku-1"); s.Epoch != epoch || !redis.part(s.P).open {
-			t.Fatalf("%+v: drained again for nothing, or not open for claims", s)
+			t.Fatalf("%+v, was of epoch %d: drained again for nothing; or not open for claims: %+v", s, epoch, redis.part(s.P))
 		}
 	})
 }
