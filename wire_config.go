@@ -20,6 +20,7 @@ import (
 	"github.com/stockgate/stockgate/gateway"
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/resolver"
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/reconcile/compensation"
@@ -235,7 +236,7 @@ func compensationConfig(c *config.Config, holder string, now func() time.Time, l
 	for name, u := range c.Upstreams {
 		up := compensation.Upstream{Name: name, URL: u.URL, Void: u.Void, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Asked: u.Resolve != ""}
 		if len(u.Sign.Keys) > 0 {
-			up.Sign = compensation.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
+			up.Sign = ordercall.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
 		}
 		out.Upstreams = append(out.Upstreams, up)
 	}
@@ -253,7 +254,7 @@ func resolverConfig(c *config.Config, holder string, now func() time.Time, log *
 	for name, u := range c.Upstreams {
 		up := resolver.Upstream{Name: name, URL: u.URL, Resolve: u.Resolve, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Unique: u.Unique}
 		if len(u.Sign.Keys) > 0 {
-			up.Sign = resolver.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
+			up.Sign = ordercall.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
 		}
 		out.Upstreams = append(out.Upstreams, up)
 	}

@@ -119,6 +119,9 @@ func (w *WayBack) giveBack(ctx context.Context, h *leased, ps []int) (back map[i
 			} else if ops[i].Strong {
 				strong = append(strong, ops[i].SKU)
 			}
+			if ops[i].Doubtful { // it may be cleared before the next survey
+				w.drains.cleared[stock.Partition(ops[i].SKU, w.cfg.Partitions)] = true
+			}
 		}
 		return w.renew(ctx, h.all())
 	})

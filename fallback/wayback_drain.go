@@ -38,7 +38,8 @@ type drains struct {
 }
 
 func newDrains(partitions int) drains {
-	return drains{said: make([]int64, partitions), saidAt: make([]time.Time, partitions), back: make([]int64, partitions)}
+	return drains{said: make([]int64, partitions), saidAt: make([]time.Time, partitions), back: make([]int64, partitions),
+		cleared: make(map[int]bool)}
 }
 
 // DrainStats says where the partitions stand, as this replica last learned, and what it did about them; for metrics and alerts.

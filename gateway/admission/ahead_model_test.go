@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap/zaptest"
 
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -68,12 +69,7 @@ func (f *fleetModel) drainAndReopen() {
 	epoch := f.redis.epoch
 	f.redis.mu.Unlock()
 	p := stock.Partition("s", 4)
-	for began := time.Now(); !f.aheads.Idle(p, epoch); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			f.t.Error("something stays in flight under the old epoch")
-			return
-		}
-	}
+	testservices.Await(f.t, "nothing is in flight under the old epoch", func() bool { return f.aheads.Idle(p, epoch) })
 	f.redis.arrive() // what comes so late is stale
 	f.sweep()
 	f.db.mu.Lock()

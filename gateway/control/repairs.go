@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.uber.org/zap"
+
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
@@ -52,14 +54,21 @@ func (s *Server) clearDoubts(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := body.text("reason", reasonBytesMax); err != nil {
+	reason, err := body.text("reason", reasonBytesMax)
+	if err != nil {
 		return nil, err
 	}
 	list, err := s.doubtsOf(r.Context(), func(d stock.Doubt) bool { return d.P == p })
 	if err != nil {
 		return nil, err
 	}
-	return list, s.deps.Repairs.ClearDoubt(r.Context(), p)
+	if err := s.deps.Repairs.ClearDoubt(r.Context(), p); err != nil {
+		return nil, err
+	}
+	// No ledger row has the reason: what goes back does so later, SKU by SKU.
+	s.deps.Log.Info("doubts are cleared, what was doubtful is sold again", zap.String("actor", actorOf(r.Context())), zap.Int("partition", p),
+		zap.Int("replicas", len(list.Doubts)), zap.String("reason", reason))
+	return list, nil
 }
 
 // compensationStates are what a list of repairs can be asked for.

@@ -116,10 +116,13 @@ func TestWhoMayOnlyLookClearsAndRetriesNothing(t *testing.T) {
 	b.refused(stock.CodeUnauthorized, "may look but not change", "DELETE", "/v1/doubts/3", "", "Authorization", read)
 	b.refused(stock.CodeUnauthorized, "may look but not change", "POST", "/v1/compensations/surplus.x/retry", "", "Authorization", read)
 	b.ok(`{"doubts":[]}`, "GET", "/v1/doubts", "", "Authorization", read)
-	b.ok(`{"doubts":[]}`, "DELETE", "/v1/doubts/3", "", "Authorization", all, ActorHeader, "ann")
+	b.ok(`{"doubts":[]}`, "DELETE", "/v1/doubts/3", `{"reason":"orders compared"}`, "Authorization", all, ActorHeader, "ann")
 	last := log.All()[log.Len()-1].ContextMap()
 	if last["actor"] != "ann" || last["target"] != "3" || last["outcome"] != "done" {
 		t.Errorf("the log has %v", last)
+	}
+	if why := log.All()[log.Len()-2].ContextMap(); why["actor"] != "ann" || why["partition"] != int64(3) || why["reason"] != "orders compared" {
+		t.Errorf("the log has %v", why)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -148,7 +149,7 @@ func TestAQuestionIsSignedAndCarriesNoCookies(t *testing.T) {
 	t.Parallel()
 	signed := func(w *world, cfg *Config, _ *Parts) {
 		w.orders = orderservice.New(orderservice.Config{Keys: map[string][]byte{"k1": []byte("secret")}, Now: w.clock.Now})
-		cfg.Upstreams[0].Sign = NewSigner("k1", []byte("secret"), w.clock.Now)
+		cfg.Upstreams[0].Sign = ordercall.NewSigner("k1", []byte("secret"), w.clock.Now)
 		cfg.Upstreams[0].Resolve += "?a=%2F{reservation}"
 		w.handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Cookie") != "" {
@@ -168,7 +169,7 @@ func TestAWrongKeyIsNamed(t *testing.T) {
 	w := newWorld(t, func(w *world, cfg *Config, _ *Parts) {
 		w.orders = orderservice.New(orderservice.Config{Keys: map[string][]byte{"k1": []byte("secret")}, Now: w.clock.Now})
 		w.handler = w.orders
-		cfg.Upstreams[0].Sign = NewSigner("k1", []byte("other"), w.clock.Now)
+		cfg.Upstreams[0].Sign = ordercall.NewSigner("k1", []byte("other"), w.clock.Now)
 	})
 	w.wantAsk(someID, admission.NoOrder, false)
 	if d := w.Distrusted(); len(d) != 1 || !strings.Contains(d[0].Detail, "signing key") {

@@ -5,11 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/stockgate/stockgate/internal/ordercall"
 )
 
 // Defaults of Config, taken where a field is zero.
@@ -74,8 +74,8 @@ type Upstream struct {
 	Unique bool
 	// TLS is used with https; nil: the system's roots.
 	TLS *tls.Config
-	// Sign gives the value of Stockgate-Signature for a question (see NewSigner); nil: unsigned.
-	Sign func(method, target, reservation string) string
+	// Sign gives the value of Stockgate-Signature for a question; nil: unsigned.
+	Sign ordercall.Signer
 }
 
 // Route is a guarded route.
@@ -123,7 +123,7 @@ func (c *Config) validate() error {
 	known := map[string]bool{}
 	for i := range c.Upstreams {
 		known[c.Upstreams[i].Name] = true
-		errs = append(errs, c.Upstreams[i].validate())
+		errs = append(errs, ordercall.Check(c.Upstreams[i].Name, "resolve", c.Upstreams[i].URL, c.Upstreams[i].Resolve))
 	}
 	for _, r := range c.Routes {
 		if !known[r.Upstream] {
@@ -131,24 +131,6 @@ func (c *Config) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (u *Upstream) validate() error {
-	if u.Resolve == "" {
-		return nil
-	}
-	key := "upstreams." + u.Name
-	if !strings.HasPrefix(u.Resolve, "/") || !strings.Contains(u.Resolve, placeholder) {
-		return fmt.Errorf("%s.resolve is %q, must be a path with %s in it", key, u.Resolve, placeholder)
-	}
-	parsed, err := url.Parse(u.URL + u.Resolve)
-	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
-	}
-	if parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" {
-		return fmt.Errorf("%s.url is %q, must be http:// or https:// and a host", key, u.URL)
-	}
-	return nil
 }
 
 // timeout of one question.

@@ -11,11 +11,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/stock"
 )
 
 const (
-	placeholder    = "{reservation}"
 	bodyBytesMax   = 64 << 10
 	headerBytesMax = 64 << 10
 	idleTimeout    = 15 * time.Second
@@ -143,7 +143,7 @@ func (u *upstream) get(id stock.ID) reply {
 	ctx, cancel := context.WithTimeout(u.base, u.timeout())
 	defer cancel()
 	name := id.String()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(u.URL, "/")+strings.ReplaceAll(u.Resolve, placeholder, name), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(u.URL, "/")+strings.ReplaceAll(u.Resolve, ordercall.Placeholder, name), nil)
 	if err != nil {
 		return reply{err: err}
 	}
@@ -151,7 +151,7 @@ func (u *upstream) get(id stock.ID) reply {
 	req.Header.Set("User-Agent", "stockgate")
 	req.Header.Set("Stockgate-Reservation", name)
 	if u.Sign != nil {
-		req.Header.Set("Stockgate-Signature", u.Sign(req.Method, req.URL.RequestURI(), name))
+		req.Header.Set("Stockgate-Signature", u.Sign(req.Method, req.URL.RequestURI(), name, nil))
 	}
 	resp, err := u.http.RoundTrip(req) // not a Client: what it adds is redirects and cookies
 	if err != nil {

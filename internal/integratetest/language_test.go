@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stockgate/stockgate/gateway/resolver"
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/internal/testservices"
 )
 
@@ -116,7 +116,7 @@ func resolve(t *testing.T, base, reservation string) *answer {
 		t.Fatal(err)
 	}
 	req.Header.Set("Stockgate-Reservation", reservation)
-	req.Header.Set("Stockgate-Signature", resolver.NewSigner(keyID, []byte(secret), time.Now)(http.MethodGet, target, reservation))
+	req.Header.Set("Stockgate-Signature", ordercall.NewSigner(keyID, []byte(secret), time.Now)(http.MethodGet, target, reservation, nil))
 	return do(t, req)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -17,7 +18,7 @@ func faultPartitionFirst(t *testing.T, e *env) {
 	db := e.db()
 	holder := e.holdPartition("sku-1")
 	var free int
-	e.until("a sale waits for the partition", func() bool {
+	testservices.Await(e.t, "a sale waits for the partition", func() bool {
 		ended := make(chan error, 1)
 		go func() {
 			_, err := e.Exec(context.Background(), []*stock.Op{settle(unlimited("sku-1", 1))}, true)

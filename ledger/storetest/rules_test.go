@@ -4,8 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"testing"
-	"time"
 
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -50,16 +50,6 @@ func (e *env) waits(db *sql.DB, text string) bool {
 	return n > 0
 }
 
-// until waits for something that happens by itself.
-func (e *env) until(what string, ok func() bool) {
-	e.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			e.t.Fatalf("not within 30 s: %s", what)
-		}
-	}
-}
-
 // shopHolds begins a transaction of the shop that has changed a row.
 func (e *env) shopHolds(db *sql.DB, sku string) *sql.Tx {
 	e.t.Helper()
@@ -100,7 +90,7 @@ func faultLockOrder(t *testing.T, e *env) {
 		return n == 0
 	}
 	seen := 0
-	e.until("somebody waits for the second row", func() bool {
+	testservices.Await(e.t, "somebody waits for the second row", func() bool {
 		// Looked at while it waits: before and after, so that the end of one wait and the begin of the next are not mixed up.
 		if !e.waits(db, "FOR NO KEY UPDATE") {
 			return false
@@ -137,7 +127,7 @@ func faultVictim(t *testing.T, e *env) {
 		ended <- err
 	}()
 	var given bool // ours gave up before it came to a deadlock: the machine is slow, and nobody can be a victim
-	e.until("ours has the first row and waits for the second", func() bool {
+	testservices.Await(e.t, "ours has the first row and waits for the second", func() bool {
 		select {
 		case err := <-ended:
 			given = true
@@ -153,7 +143,7 @@ func faultVictim(t *testing.T, e *env) {
 		result <- err
 	}()
 	if !given {
-		e.until("the shop waits for the first row, or has it", func() bool { return len(result) > 0 || e.waits(db, "available + 1 WHERE sku = 'sku-1'") })
+		testservices.Await(e.t, "the shop waits for the first row, or has it", func() bool { return len(result) > 0 || e.waits(db, "available + 1 WHERE sku = 'sku-1'") })
 	}
 	e.must(other.Rollback()) // now ours goes on, to the row that the shop has
 	if err := <-result; err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/internal/orderservice"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -79,7 +80,7 @@ func TestASurplusIsMadeVoidWhileThereAreNone(t *testing.T) {
 func TestACallIsSignedLikeAForwardedRequest(t *testing.T) {
 	t.Parallel()
 	now := func() time.Time { return time.Unix(1_800_000_000, 0) }
-	w := newWorld(t, func(_ *world, cfg *Config) { cfg.Upstreams[0].Sign = NewSigner("k1", []byte("secret"), now) })
+	w := newWorld(t, func(_ *world, cfg *Config) { cfg.Upstreams[0].Sign = ordercall.NewSigner("k1", []byte("secret"), now) })
 	w.db.surplus(some, nil)
 	w.passAt(forwardWithin)
 	got := w.shop.calls()[0]

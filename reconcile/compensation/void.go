@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/stock"
 )
 
 const (
-	placeholder    = "{reservation}"
 	bodyBytesMax   = 64 << 10
 	headerBytesMax = 64 << 10
 	idleTimeout    = 15 * time.Second
@@ -105,7 +105,7 @@ func (u *upstream) request(ctx context.Context, c *stock.Compensation, row *stoc
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(u.URL, "/")+strings.ReplaceAll(u.Void, placeholder, name),
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(u.URL, "/")+strings.ReplaceAll(u.Void, ordercall.Placeholder, name),
 		bytes.NewReader(body))
 	if err != nil {
 		return nil, err
