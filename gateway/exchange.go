@@ -28,6 +28,7 @@ type exchange struct {
 // perRequest is what an exchange forgets.
 type perRequest struct {
 	s       *Server
+	setup   *setup // the configuration that the request is decided by, from its beginning to its end
 	ctx     *fasthttp.RequestCtx
 	started time.Time
 	target  target
@@ -52,7 +53,7 @@ type perRequest struct {
 
 // begin takes the request over from fasthttp.
 func (e *exchange) begin(s *Server, ctx *fasthttp.RequestCtx) {
-	e.s, e.ctx, e.started = s, ctx, clockstep.Now()
+	e.s, e.setup, e.ctx, e.started = s, s.setup.Load(), ctx, clockstep.Now()
 }
 
 // end gives everything back and makes the exchange ready for another request.
@@ -89,7 +90,7 @@ func (e *exchange) giveBack() {
 	e.giveSlot()
 	if e.held.limits {
 		e.held.limits = false
-		e.s.limits.Leave(&e.limits)
+		e.setup.limits.Leave(&e.limits)
 	}
 }
 
@@ -108,14 +109,14 @@ func (e *exchange) read() *problem {
 	}
 	e.normal = appendNormal(e.normal[:0], e.target.path)
 	e.folded = appendFolded(e.folded[:0], e.target.path)
-	e.route, p = e.s.table.match(header.Method(), e.target.path, e.normal, e.folded)
+	e.route, p = e.setup.table.match(header.Method(), e.target.path, e.normal, e.folded)
 	return p
 }
 
 // refuse answers with a problem.
 func (e *exchange) refuse(p *problem) {
 	e.code = answerFor(p.code).code
-	p.write(&e.ctx.Response, !e.s.cfg.OmitEnvoyHeader)
+	p.write(&e.ctx.Response, !e.setup.cfg.OmitEnvoyHeader)
 	if p.hangUp {
 		e.hangUp()
 	}
@@ -140,7 +141,7 @@ func (e *exchange) finish() {
 		e.s.unrouted.duration.Observe(time.Since(e.started).Seconds())
 		return
 	}
-	filters.WriteQuotas(&e.ctx.Response.Header, e.s.quotaStyle, e.limits.Quotas)
+	filters.WriteQuotas(&e.ctx.Response.Header, e.setup.quotaStyle, e.limits.Quotas)
 	if e.route.bound() && !e.inShadow {
 		e.stamp()
 	}

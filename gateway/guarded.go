@@ -67,8 +67,8 @@ func (e *exchange) refuseUnlessKnown(p *problem) {
 func (e *exchange) extract() *problem {
 	r := &e.reader
 	r.head, r.target, r.body = &e.head, e.target, e.ctx.Request.Body()
-	if len(r.body) > e.s.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
-		return e.s.bodyTooLarge(e.s.cfg.GuardedBodyBytes)
+	if len(r.body) > e.setup.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
+		return e.setup.bodyTooLarge(e.setup.cfg.GuardedBodyBytes)
 	}
 	e.order.lines = e.line[:0:1] // one line needs no memory of its own
 	return e.route.admit.extract(r, &e.order)
@@ -128,7 +128,7 @@ func (e *exchange) send(before time.Time) (sent bool, err error) {
 func (e *exchange) neverSent(err error) {
 	e.book(admission.Outcome{Kind: admission.NeverSent, Reason: "never_sent"})
 	if errors.Is(err, errTooLate) {
-		e.refuse(&problem{code: stock.CodeQueueTimeout, limit: "forward_within", value: e.s.cfg.ForwardWithin.String(),
+		e.refuse(&problem{code: stock.CodeQueueTimeout, limit: "forward_within", value: e.setup.cfg.ForwardWithin.String(),
 			detail: "the order got its stock too late to be sent; nothing was ordered"})
 		return
 	}
@@ -154,7 +154,7 @@ func (e *exchange) answered() {
 	switch kind := kindOf(status, said); kind {
 	case admission.Accepted, admission.Rejected:
 		confirm := kind == admission.Accepted && e.route.confirm && status >= 200 && status < 300
-		e.book(admission.Outcome{Kind: kind, Answer: e.s.keeper.keep(resp), Confirm: confirm})
+		e.book(admission.Outcome{Kind: kind, Answer: e.setup.keeper.keep(resp), Confirm: confirm})
 	default:
 		e.unknown(status, reasonOfStatus(status), "upstream "+e.route.upstream.name+" answered with status "+strconv.Itoa(status)+
 			", which does not tell whether there is an order", zap.Int("status", status))
@@ -169,7 +169,7 @@ func (e *exchange) book(o admission.Outcome) {
 	}
 	e.pass = nil
 	e.route.metrics.outcomes[o.Kind].Inc()
-	if e.s.cfg.AnswerBehind {
+	if e.setup.cfg.AnswerBehind {
 		e.s.admission.BookBehind(pass, o)
 		return
 	}

@@ -82,7 +82,7 @@ func (e *exchange) serve() {
 
 // findOrigin resolves the client, and tells of a proxy that nobody named.
 func (e *exchange) findOrigin() {
-	e.origin = e.s.proxies.origin(e.ctx.RemoteAddr(), &e.head)
+	e.origin = e.setup.proxies.origin(e.ctx.RemoteAddr(), &e.head)
 	if !e.origin.trusted && e.head.carriesForwarded() {
 		e.s.metrics.untrusted.Inc()
 		e.s.untrusted.note(e.origin.peer, e.started)
@@ -91,7 +91,7 @@ func (e *exchange) findOrigin() {
 
 // enter passes the limits, or answers why not.
 func (e *exchange) enter() bool {
-	if r := e.s.limits.Enter(e.asked()); r != nil {
+	if r := e.setup.limits.Enter(e.asked()); r != nil {
 		e.refuse(&problem{code: r.Code, limit: r.Limit, value: r.Value, sku: r.SKU, retryAfter: r.RetryAfter, spread: true})
 		return false
 	}
@@ -141,8 +141,8 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 
 // bodyAhead refuses a body that is announced as too long.
 func (e *exchange) bodyAhead() *problem {
-	if most := e.s.bodyBytes(e.route); e.ctx.Request.Header.ContentLength() > most {
-		return e.s.bodyTooLarge(most)
+	if most := e.setup.bodyBytes(e.route); e.ctx.Request.Header.ContentLength() > most {
+		return e.setup.bodyTooLarge(most)
 	}
 	return nil
 }

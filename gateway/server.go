@@ -65,22 +65,16 @@ type Parts struct {
 
 // Server is the public side. It is safe for concurrent use.
 type Server struct {
-	cfg        Config
-	admission  Admission
-	limits     limiter
-	quotaStyle filters.HeaderStyle
-	now        func() time.Time
+	setup     atomic.Pointer[setup] // never nil
+	admission Admission
+	rules     Rules
+	now       func() time.Time
 
-	shadows      Shadows // nil: not counted
-	shadowLimits limiter // nil: none
-	log          *zap.Logger
-	metrics      *metrics
-	unrouted     *routeMetrics
+	shadows  Shadows // nil: not counted
+	log      *zap.Logger
+	metrics  *metrics
+	unrouted *routeMetrics
 
-	table     table
-	upstreams []*upstream
-	proxies   proxies
-	keeper    keeper
 	untrusted untrustedLog
 
 	http      *fasthttp.Server
@@ -102,66 +96,26 @@ func New(cfg Config, parts Parts) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway metrics: %w", err)
 	}
-	s := &Server{cfg: cfg, admission: parts.Admission, quotaStyle: parts.QuotaStyle, log: parts.Log, metrics: m,
-		limits: filters.NewChain(), shadows: parts.Shadow, unrouted: m.route("none"), proxies: proxies{trusted: cfg.TrustedProxies},
-		keeper:    keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders},
-		untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
-	if parts.Limits != nil {
-		s.limits = parts.Limits
+	s := &Server{admission: parts.Admission, rules: parts.Rules, now: parts.Now, shadows: parts.Shadow, log: parts.Log, metrics: m,
+		unrouted: m.route("none"), untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
+	if s.rules == nil {
+		s.rules = wildRules{}
 	}
-	if parts.ShadowLimits != nil {
-		s.shadowLimits = parts.ShadowLimits
-	}
-	if s.now = parts.Now; s.now == nil {
+	if s.now == nil {
 		s.now = clockstep.Now
 	}
 	s.exchanges.New = func() any { return &exchange{} }
-	if err := s.addRoutes(parts.Rules); err != nil {
+	first, err := s.newSetup(&cfg, &parts)
+	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	s.http = s.newHTTP()
+	s.setup.Store(first)
+	s.http = s.newHTTP(&cfg)
 	return s, nil
 }
 
-func (s *Server) addRoutes(rules Rules) error {
-	if rules == nil {
-		rules = wildRules{}
-	}
-	byName := map[string]*upstream{}
-	for _, c := range s.cfg.Upstreams {
-		u, err := newUpstream(c, s.metrics.ofUpstream(c.Name))
-		if err != nil {
-			return err
-		}
-		byName[c.Name] = u
-		s.upstreams = append(s.upstreams, u)
-	}
-	s.addStatusRoutes()
-	for _, c := range s.cfg.Routes {
-		r := &route{name: c.Name, pattern: newPattern(c.Path), methods: c.Methods, upstream: byName[c.Upstream],
-			metrics: s.metrics.route(c.Name)}
-		if c.Admit != nil {
-			r.admit, r.confirm = newExtractor(c.Admit, rules, s.cfg.CartLines), c.Admit.ConfirmOnSuccess
-			if len(r.methods) == 0 {
-				r.methods = []string{fasthttp.MethodPost}
-			}
-		}
-		s.table.routes = append(s.table.routes, r)
-	}
-	return errors.Join(s.table.checkShadows(), s.table.checkStatus())
-}
-
-// addStatusRoutes puts the status paths before all routes: they are single paths, and GET alone.
-func (s *Server) addStatusRoutes() {
-	for _, c := range s.cfg.Routes {
-		if c.Admit != nil && c.Admit.Status != "" {
-			s.table.routes = append(s.table.routes, &route{name: c.Name, pattern: newPattern(c.Admit.Status),
-				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit), metrics: s.metrics.route(c.Name + "/status")})
-		}
-	}
-}
-
-func (s *Server) newHTTP() *fasthttp.Server {
+// newHTTP makes the HTTP server. What it takes from the config stays as it is until the process ends.
+func (s *Server) newHTTP(cfg *Config) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                      s.handle,
 		ErrorHandler:                 s.unreadable,
@@ -169,12 +123,12 @@ func (s *Server) newHTTP() *fasthttp.Server {
 		ExpectHandler:                s.expect,
 		ConnState:                    s.connState,
 		Logger:                       quietLogger{s.log},
-		Concurrency:                  s.cfg.Connections,
-		ReadBufferSize:               s.cfg.HeaderBytes,
-		ReadTimeout:                  s.cfg.ReadTimeout,
-		WriteTimeout:                 s.cfg.WriteTimeout,
-		IdleTimeout:                  s.cfg.IdleTimeout,
-		MaxRequestBodySize:           s.cfg.GuardedBodyBytes,
+		Concurrency:                  cfg.Connections,
+		ReadBufferSize:               cfg.HeaderBytes,
+		ReadTimeout:                  cfg.ReadTimeout,
+		WriteTimeout:                 cfg.WriteTimeout,
+		IdleTimeout:                  cfg.IdleTimeout,
+		MaxRequestBodySize:           cfg.GuardedBodyBytes, // headerReceived has the last word
 		CloseOnShutdown:              true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
@@ -243,7 +197,7 @@ func (s *Server) closeSilent() {
 }
 
 func (s *Server) closeUpstreams() {
-	for _, u := range s.upstreams {
+	for _, u := range s.setup.Load().upstreams {
 		u.client.CloseIdleConnections()
 	}
 }
@@ -268,50 +222,16 @@ func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// bodyBytes is the longest body on a route; nil: unknown route.
-func (s *Server) bodyBytes(r *route) int {
-	switch {
-	case r == nil || r.bound() && !r.open():
-		return s.cfg.GuardedBodyBytes
-	case r.guarded():
-		return max(s.cfg.GuardedBodyBytes, s.cfg.PlainBodyBytes)
-	}
-	return s.cfg.PlainBodyBytes
-}
-
-// headerReceived tells fasthttp how long the body may be. Most bodies fit in both bounds, so that the route need not be looked for.
+// headerReceived tells fasthttp how long the body may be.
 func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	smaller := min(s.cfg.GuardedBodyBytes, s.cfg.PlainBodyBytes)
-	if n := h.ContentLength(); n >= 0 && n <= smaller || n == -2 {
-		return fasthttp.RequestConfig{MaxRequestBodySize: smaller}
-	}
-	path := h.RequestURI()
-	for i, c := range path {
-		if c == '?' {
-			path = path[:i]
-			break
-		}
-	}
-	var r *route
-	if len(path) > 0 && path[0] == '/' {
-		r, _ = s.table.match(h.Method(), path, appendNormal(nil, path), appendFolded(nil, path))
-	}
-	return fasthttp.RequestConfig{MaxRequestBodySize: s.bodyBytes(r)}
-}
-
-func (s *Server) bodyTooLarge(most int) *problem {
-	limit := "server.plain_body"
-	if most == s.cfg.GuardedBodyBytes {
-		limit = "server.body"
-	}
-	return &problem{code: stock.CodeBodyTooLarge, limit: limit, value: strconv.Itoa(most)}
+	return fasthttp.RequestConfig{MaxRequestBodySize: s.setup.Load().bodyBytesOf(h)}
 }
 
 // unreadable answers a request that fasthttp could not read. The connection ends with it.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.metrics.broken.Inc()
 	p := s.whyUnreadable(ctx, err)
-	p.write(&ctx.Response, !s.cfg.OmitEnvoyHeader)
+	p.write(&ctx.Response, !s.setup.Load().cfg.OmitEnvoyHeader)
 	s.unrouted.answered(p.code, 0, "")
 	if side, ok := ctx.Conn().(*clientSide); ok {
 		side.lingers()
@@ -322,13 +242,14 @@ func (s *Server) whyUnreadable(ctx *fasthttp.RequestCtx, err error) *problem {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
 	case errors.As(err, &small):
-		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.cfg.HeaderBytes)}
+		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.http.ReadBufferSize)}
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		return s.bodyTooLarge(s.headerReceived(&ctx.Request.Header).MaxRequestBodySize)
+		u := s.setup.Load()
+		return u.bodyTooLarge(u.bodyBytesOf(&ctx.Request.Header))
 	case errors.Is(err, errBareLF):
 		return badRequest("", errBareLF.Error())
 	case isTimeout(err):
-		return &problem{code: stock.CodeRequestTimeout, limit: "server.read_timeout", value: s.cfg.ReadTimeout.String()}
+		return &problem{code: stock.CodeRequestTimeout, limit: "server.read_timeout", value: s.http.ReadTimeout.String()}
 	}
 	return &problem{code: stock.CodeBadRequest, detail: "the request is not valid HTTP/1.1"}
 }

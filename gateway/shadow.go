@@ -70,14 +70,14 @@ func (e *exchange) decideInShadow(unread *problem) *shadow.Taken {
 
 // overShadowLimits asks limits of its own, so that orders in shadow use up no token of those that are enforced. Nothing is held.
 func (e *exchange) overShadowLimits() bool {
-	if e.s.shadowLimits == nil {
+	if e.setup.shadowLimits == nil {
 		return false
 	}
 	defer e.limits.Reset() // the client is told of no quota
-	if e.s.shadowLimits.Enter(e.asked()) != nil {
+	if e.setup.shadowLimits.Enter(e.asked()) != nil {
 		return true
 	}
-	e.s.shadowLimits.Leave(&e.limits)
+	e.setup.shadowLimits.Leave(&e.limits)
 	return false
 }
 

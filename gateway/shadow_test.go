@@ -193,8 +193,8 @@ func TestShadowGivesBack(t *testing.T) {
 	}
 
 	full := startGate(t, b.addr(), inShadow(always, counts))
-	for range cap(full.upstreams[0].slots) {
-		full.upstreams[0].slots <- struct{}{}
+	for range cap(full.setup.Load().upstreams[0].slots) {
+		full.setup.Load().upstreams[0].slots <- struct{}{}
 	}
 	full.do(orderOf(goodBody)).wants(t, 503, stock.CodeQueueFull)
 	if counts.back != 2 {

@@ -64,7 +64,7 @@ func TestEveryClientGetsItsOwnAnswer(t *testing.T) {
 	if booked := g.adm.outcomes(); booked != 16*60 {
 		t.Errorf("%d outcomes for %d passes", booked, 16*60)
 	}
-	for _, u := range g.upstreams {
+	for _, u := range g.setup.Load().upstreams {
 		if len(u.slots) > 0 {
 			t.Errorf("%d slots of %s are still taken", len(u.slots), u.name)
 		}

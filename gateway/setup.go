@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// setup is all that a reload replaces. It is never changed once an exchange can see it: an exchange takes the Server's present setup when
+// it begins and keeps it to its end, so that it is decided by one configuration and gives back what it holds to where it took it.
+//
+// What is not here is of the process: listeners, the HTTP server's own bounds (header, time-outs, connections), admission, rules, metrics.
+type setup struct {
+	cfg          Config // complete
+	limits       limiter
+	shadowLimits limiter // nil: none
+	quotaStyle   filters.HeaderStyle
+
+	table     table
+	upstreams []*upstream
+	proxies   proxies
+	keeper    keeper
+}
+
+// newSetup makes a setup from a config that is complete and valid.
+func (s *Server) newSetup(cfg *Config, parts *Parts) (*setup, error) {
+	u := &setup{cfg: *cfg, limits: filters.NewChain(), quotaStyle: parts.QuotaStyle, proxies: proxies{trusted: cfg.TrustedProxies},
+		keeper: keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders}}
+	if parts.Limits != nil {
+		u.limits = parts.Limits
+	}
+	if parts.ShadowLimits != nil {
+		u.shadowLimits = parts.ShadowLimits
+	}
+	return u, u.addRoutes(s.metrics, s.rules)
+}
+
+func (u *setup) addRoutes(m *metrics, rules Rules) error {
+	byName := map[string]*upstream{}
+	for _, c := range u.cfg.Upstreams {
+		up, err := newUpstream(c, m.ofUpstream(c.Name))
+		if err != nil {
+			return err
+		}
+		byName[c.Name] = up
+		u.upstreams = append(u.upstreams, up)
+	}
+	u.addStatusRoutes(m)
+	for _, c := range u.cfg.Routes {
+		r := &route{name: c.Name, pattern: newPattern(c.Path), methods: c.Methods, upstream: byName[c.Upstream], metrics: m.route(c.Name)}
+		if c.Admit != nil {
+			r.admit, r.confirm = newExtractor(c.Admit, rules, u.cfg.CartLines), c.Admit.ConfirmOnSuccess
+			if len(r.methods) == 0 {
+				r.methods = []string{fasthttp.MethodPost}
+			}
+		}
+		u.table.routes = append(u.table.routes, r)
+	}
+	return errors.Join(u.table.checkShadows(), u.table.checkStatus())
+}
+
+// addStatusRoutes puts the status paths before all routes: they are single paths, and GET alone.
+func (u *setup) addStatusRoutes(m *metrics) {
+	for _, c := range u.cfg.Routes {
+		if c.Admit != nil && c.Admit.Status != "" {
+			u.table.routes = append(u.table.routes, &route{name: c.Name, pattern: newPattern(c.Admit.Status),
+				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit), metrics: m.route(c.Name + "/status")})
+		}
+	}
+}
+
+// bodyBytes is the longest body on a route; nil: unknown route.
+func (u *setup) bodyBytes(r *route) int {
+	switch {
+	case r == nil || r.bound() && !r.open():
+		return u.cfg.GuardedBodyBytes
+	case r.guarded():
+		return max(u.cfg.GuardedBodyBytes, u.cfg.PlainBodyBytes)
+	}
+	return u.cfg.PlainBodyBytes
+}
+
+// bodyBytesOf is bodyBytes of the route that a header leads to. Most bodies fit in both bounds, so that the route need not be looked for.
+func (u *setup) bodyBytesOf(h *fasthttp.RequestHeader) int {
+	smaller := min(u.cfg.GuardedBodyBytes, u.cfg.PlainBodyBytes)
+	if n := h.ContentLength(); n >= 0 && n <= smaller || n == -2 {
+		return smaller
+	}
+	path := h.RequestURI()
+	for i, c := range path {
+		if c == '?' {
+			path = path[:i]
+			break
+		}
+	}
+	var r *route
+	if len(path) > 0 && path[0] == '/' {
+		r, _ = u.table.match(h.Method(), path, appendNormal(nil, path), appendFolded(nil, path))
+	}
+	return u.bodyBytes(r)
+}
+
+func (u *setup) bodyTooLarge(most int) *problem {
+	limit := "server.plain_body"
+	if most == u.cfg.GuardedBodyBytes {
+		limit = "server.body"
+	}
+	return &problem{code: stock.CodeBodyTooLarge, limit: limit, value: strconv.Itoa(most)}
+}
