@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,12 +21,17 @@ type metrics struct {
 	panics    prometheus.Counter
 	untrusted prometheus.Counter
 	broken    prometheus.Counter
+
+	// Of the labels in use. mu also guards that no series of a name comes about after it is gone.
+	mu        sync.Mutex
+	routes    map[string]*routeMetrics
+	upstreams map[string]*upstreamMetrics
 }
 
 const namespace = "stockgate"
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
+	m := &metrics{routes: map[string]*routeMetrics{}, upstreams: map[string]*upstreamMetrics{},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "requests_total",
 			Help: "Answered requests by route, code (a stable code, or the class of a backend's status) and source of the decision."},
 			[]string{"route", "code", "source"}),
@@ -65,6 +71,7 @@ func histogram(name, help string) prometheus.HistogramOpts {
 type routeMetrics struct {
 	name     string
 	all      *metrics
+	gone     bool // guarded by all.mu: no series may come about any more
 	duration prometheus.Observer
 	outcomes [admission.Unknown + 1]prometheus.Counter
 	counters [classes][sources]atomic.Pointer[prometheus.Counter]
@@ -78,12 +85,47 @@ const (
 var outcomeNames = [...]string{admission.Accepted: "accepted", admission.Rejected: "rejected", admission.NeverSent: "never_sent",
 	admission.Unknown: "unknown"}
 
+// route gives a route's collectors, the same as long as the name is in use.
 func (m *metrics) route(name string) *routeMetrics {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.routes[name]; r != nil {
+		return r
+	}
 	r := &routeMetrics{name: name, all: m, duration: m.duration.WithLabelValues(name)}
 	for kind := admission.Accepted; kind <= admission.Unknown; kind++ {
 		r.outcomes[kind] = m.outcomes.WithLabelValues(name, outcomeNames[kind])
 	}
+	m.routes[name] = r
 	return r
+}
+
+// unroutedName stands for requests that match no route.
+const unroutedName = "none"
+
+// keep drops the series of all other routes and upstreams: a label is there as long as its name is configured, however often the
+// configuration changes. Requests of a dropped route that still run count for nobody.
+func (m *metrics) keep(routes, upstreams map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, r := range m.routes {
+		if !routes[name] && name != unroutedName {
+			r.gone = true
+			delete(m.routes, name)
+			by := prometheus.Labels{"route": name}
+			m.requests.DeletePartialMatch(by)
+			m.duration.DeletePartialMatch(by)
+			m.outcomes.DeletePartialMatch(by)
+		}
+	}
+	for name := range m.upstreams {
+		if !upstreams[name] {
+			delete(m.upstreams, name)
+			by := prometheus.Labels{"upstream": name}
+			m.upstream.DeletePartialMatch(by)
+			m.full.DeletePartialMatch(by)
+		}
+	}
 }
 
 // answered counts an answer: ours by code, a backend's by the class of its status.
@@ -91,11 +133,23 @@ func (r *routeMetrics) answered(code stock.Code, status int, source admission.So
 	slot := &r.counters[classIndex(code, status)][sourceIndex(source)]
 	counter := slot.Load()
 	if counter == nil {
-		c := r.all.requests.WithLabelValues(r.name, className(code, status), string(source))
-		counter = &c
+		if counter = r.counter(className(code, status), source); counter == nil {
+			return
+		}
 		slot.Store(counter)
 	}
 	(*counter).Inc()
+}
+
+// counter makes the series of an answer; nil: the route is gone.
+func (r *routeMetrics) counter(class string, source admission.Source) *prometheus.Counter {
+	r.all.mu.Lock()
+	defer r.all.mu.Unlock()
+	if r.gone {
+		return nil
+	}
+	c := r.all.requests.WithLabelValues(r.name, class, string(source))
+	return &c
 }
 
 func className(code stock.Code, status int) string {
@@ -137,9 +191,17 @@ type upstreamMetrics struct {
 	answered, unsent, unknown prometheus.Observer
 }
 
+// ofUpstream gives an upstream's collectors, the same as long as the name is in use.
 func (m *metrics) ofUpstream(name string) *upstreamMetrics {
-	return &upstreamMetrics{full: m.full.WithLabelValues(name),
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u := m.upstreams[name]; u != nil {
+		return u
+	}
+	u := &upstreamMetrics{full: m.full.WithLabelValues(name),
 		answered: m.upstream.WithLabelValues(name, "answered"),
 		unsent:   m.upstream.WithLabelValues(name, "never_sent"),
 		unknown:  m.upstream.WithLabelValues(name, "unknown")}
+	m.upstreams[name] = u
+	return u
 }

@@ -97,7 +97,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 		return nil, fmt.Errorf("gateway metrics: %w", err)
 	}
 	s := &Server{admission: parts.Admission, rules: parts.Rules, now: parts.Now, shadows: parts.Shadow, log: parts.Log, metrics: m,
-		unrouted: m.route("none"), untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
+		unrouted: m.route(unroutedName), untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
 	if s.rules == nil {
 		s.rules = wildRules{}
 	}
@@ -105,7 +105,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 		s.now = clockstep.Now
 	}
 	s.exchanges.New = func() any { return &exchange{} }
-	first, err := s.newSetup(&cfg, &parts)
+	first, err := s.newSetup(&cfg, &parts, nil)
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}

@@ -26,8 +26,9 @@ type setup struct {
 	keeper    keeper
 }
 
-// newSetup makes a setup from a config that is complete and valid.
-func (s *Server) newSetup(cfg *Config, parts *Parts) (*setup, error) {
+// newSetup makes a setup from a config that is complete and valid. It takes over what old has and the config leaves as it was; nil: there
+// is none.
+func (s *Server) newSetup(cfg *Config, parts *Parts, old *setup) (*setup, error) {
 	u := &setup{cfg: *cfg, limits: filters.NewChain(), quotaStyle: parts.QuotaStyle, proxies: proxies{trusted: cfg.TrustedProxies},
 		keeper: keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders}}
 	if parts.Limits != nil {
@@ -36,15 +37,18 @@ func (s *Server) newSetup(cfg *Config, parts *Parts) (*setup, error) {
 	if parts.ShadowLimits != nil {
 		u.shadowLimits = parts.ShadowLimits
 	}
-	return u, u.addRoutes(s.metrics, s.rules)
+	return u, u.addRoutes(s.metrics, s.rules, old)
 }
 
-func (u *setup) addRoutes(m *metrics, rules Rules) error {
+func (u *setup) addRoutes(m *metrics, rules Rules, old *setup) error {
 	byName := map[string]*upstream{}
 	for _, c := range u.cfg.Upstreams {
-		up, err := newUpstream(c, m.ofUpstream(c.Name))
-		if err != nil {
-			return err
+		up := old.unchanged(&c)
+		if up == nil {
+			var err error
+			if up, err = newUpstream(c, m.ofUpstream(c.Name)); err != nil {
+				return err
+			}
 		}
 		byName[c.Name] = up
 		u.upstreams = append(u.upstreams, up)
