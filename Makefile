@@ -13,6 +13,8 @@ RACE_STORE := Test(Postgres|SQLite)/(C034|C041|C042|C047|C050|C052|AnyOps)
 RACE_E2E := TestC001_Flash|TestC027_RedisKilled|TestC089
 # Requests of the test of reservations' whole life: here a part of them, `make life` sends all 200,000.
 LIFE ?= 8000
+# Packages whose tests take long: begun first, so that nothing waits for them in the end.
+LONG := ./internal/e2e ./ledger/storetest ./gateway/admission ./luascripts
 # Seeds of the chaos runs, and the first of them: `make chaos SEEDS=60`, or one again with `make chaos SEEDS=1 SEED=17`.
 SEEDS ?= 5
 SEED ?= 1
@@ -46,7 +48,7 @@ lint: ## golangci-lint, built from tools/go.mod
 .PHONY: unit
 unit: ## all tests, with real Redis, PostgreSQL and pgbouncer
 	$(GO) test -tags crashpoints ./internal/clockstep
-	STOCKGATE_LIFE_REQUESTS=$(LIFE) STOCKGATE_IMPORT_SKUS=30000 STOCKGATE_CHAOS_SEEDS=$(SEEDS) STOCKGATE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 18m ./... # a cached pass would not know of the binary that some tests build
+	STOCKGATE_LIFE_REQUESTS=$(LIFE) STOCKGATE_IMPORT_SKUS=30000 STOCKGATE_CHAOS_SEEDS=$(SEEDS) STOCKGATE_CHAOS_SEED=$(SEED) $(GO) test -count=1 -timeout 18m $(LONG) ./... # a cached pass would not know of the binary that some tests build
 
 .PHONY: life
 life: ## the whole life of reservations under faults: 200,000 requests, some minutes

@@ -22,6 +22,7 @@ var keptSeeds = []struct {
 //
 // STOCKGATE_CHAOS_SEEDS is how many seeds are run, STOCKGATE_CHAOS_SEED the first of them.
 func TestChaos(t *testing.T) {
+	t.Parallel()
 	n, first := setting(t, "STOCKGATE_CHAOS_SEEDS", 5), setting(t, "STOCKGATE_CHAOS_SEED", 1)
 	seeds := map[string][]uint64{}
 	add := func(seed uint64) {
@@ -41,6 +42,7 @@ func TestChaos(t *testing.T) {
 			continue
 		}
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			c := newChaosWorld(t, kind)
 			for _, seed := range seeds[kind] {
 				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { c.survive(t, newPlan(seed)) })

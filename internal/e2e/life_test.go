@@ -27,6 +27,7 @@ const (
 // and orders that nobody pays. All checkers hold during it and after it, and the order service's own record agrees order by order.
 // STOCKGATE_LIFE_REQUESTS and STOCKGATE_LIFE_SEED make it shorter, longer or another one.
 func TestLifeOfReservations(t *testing.T) {
+	t.Parallel()
 	requests, seed := setting(t, "STOCKGATE_LIFE_REQUESTS", lifeRequests), setting(t, "STOCKGATE_LIFE_SEED", lifeSeed)
 	if len(raceFlags) > 0 {
 		requests /= 20 // every process is ten times as slow

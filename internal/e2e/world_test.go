@@ -156,7 +156,8 @@ func (w *world) configFor(public, control int) string {
 	if w.noRedis {
 		mode = "none"
 	}
-	redis := cmp.Or(w.redisKeys, fmt.Sprintf(`mode: %s, addresses: ["%s"]`, mode, w.redisAddr()))
+	// Of want of a processor no call is late; the default is for a machine that does nothing else.
+	redis := cmp.Or(w.redisKeys, fmt.Sprintf(`mode: %s, addresses: ["%s"], timeout: 250ms`, mode, w.redisAddr()))
 	table := ""
 	if w.stockTable != "" {
 		table = "stock: " + w.stockTable
