@@ -13,23 +13,27 @@ import (
 
 // newValidateCommand is `stockgate validate`: what is wrong with a configuration file, all of it, without starting anything.
 func newValidateCommand() *cobra.Command {
-	var file string
+	var file, old string
 	var asJSON, references bool
 	cmd := &cobra.Command{
-		Use:   "validate --config FILE",
+		Use:   "validate --config FILE [--diff OLD]",
 		Short: "Say everything that is wrong with a configuration file",
 		Long: `Say everything that is wrong with a configuration file, one line each: file:line: key: message.
 
 Warnings tell what runs in another way than it is written, refusals what serve does not start with, because this version lacks it.
 The exit status is 1 if there are problems; warnings and refusals do not change it.
 
+--diff OLD says besides, key by key, what changes from the file OLD, and whether a reload takes it: "reload" by this replica, "reload, all
+replicas" because it is stored in the database, or "restart". The exit status is then 2 if the file is valid and a key needs a restart, for
+which a reload of it is refused as a whole; 0 if a reload takes all, or nothing changes. Secrets are never printed.
+
 A file is often checked away from its secrets, so a variable or a file that a value refers to and that is not there is a warning. Where
 serve will run, --references makes it the problem that it is for serve.`,
-		Example:      "  stockgate validate --config stockgate.yaml --json\n  stockgate validate --config /etc/stockgate/config.yaml --references",
+		Example:      "  stockgate validate --config stockgate.yaml --json\n  stockgate validate --config new.yaml --diff stockgate.yaml\n  stockgate validate --config /etc/stockgate/config.yaml --references",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			report, err := validateFile(file, config.Options{AllowMissing: !references})
+			report, err := validateFile(file, old, config.Options{AllowMissing: !references})
 			if err != nil {
 				return err
 			}
@@ -40,6 +44,7 @@ serve will run, --references makes it the problem that it is for serve.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
+	cmd.Flags().StringVar(&old, "diff", "", "say what changes from this file, and what of it needs a restart")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Flags().BoolVar(&references, "references", false, "variables and files that values refer to must be there, as for serve")
 	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
@@ -53,6 +58,8 @@ type validateReport struct {
 	Problems []validateRemark `json:"problems"`
 	Warnings []validateRemark `json:"warnings"`
 	Refusals []validateRemark `json:"refusals"`
+	// Changes is there with --diff.
+	Changes *[]validateChange `json:"changes,omitempty"`
 }
 
 // validateRemark is one problem, warning or refusal.
@@ -63,8 +70,8 @@ type validateRemark struct {
 	text    string
 }
 
-// validateFile gives an error only if the file cannot be read.
-func validateFile(file string, o config.Options) (*validateReport, error) {
+// validateFile gives an error only if a file cannot be read, or if the old one is not valid. An old of "" is none.
+func validateFile(file, old string, o config.Options) (*validateReport, error) {
 	c, err := config.Load(file, o)
 	var problems config.Problems
 	if err != nil && !errors.As(err, &problems) {
@@ -74,6 +81,16 @@ func validateFile(file string, o config.Options) (*validateReport, error) {
 	if r.Valid {
 		r.Warnings = validateRemarks(config.Warnings(c), "warning: ")
 		r.Refusals = validateRemarks(config.Refusals(c), "serve refuses: ")
+	}
+	if old == "" {
+		return r, nil
+	}
+	was, err := config.Load(old, o)
+	if err != nil {
+		return nil, fmt.Errorf("--diff: %w", err)
+	}
+	if r.Valid {
+		r.compare(was, c)
 	}
 	return r, nil
 }
@@ -103,6 +120,9 @@ func (r *validateReport) write(w io.Writer, asJSON bool) error {
 	if !r.Valid {
 		return nil
 	}
+	if err := r.writeChanges(w); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintln(w, r.summary())
 	return err
 }
@@ -119,7 +139,7 @@ func (r *validateReport) summary() string {
 // verdict is the error that makes the exit status 1.
 func (r *validateReport) verdict() error {
 	if r.Valid {
-		return nil
+		return r.restarts()
 	}
 	return fmt.Errorf("%s is not valid: %s", r.File, counted(len(r.Problems), "problem"))
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -25,10 +26,17 @@ func execute(args []string) int {
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "stockgate:", err)
+		var other exitStatus
+		if errors.As(err, &other) {
+			return other.ExitStatus()
+		}
 		return 1
 	}
 	return 0
 }
+
+// exitStatus is an error with a status of its own; all others have 1.
+type exitStatus interface{ ExitStatus() int }
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{

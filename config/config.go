@@ -8,53 +8,53 @@ package config
 // The order of the fields matters: what is inherited stands above what inherits it.
 type Config struct {
 	// Address of the public side, where orders come in.
-	Listen  string  `yaml:"listen" default:":8080" range:"1..255"`
-	Server  Server  `yaml:"server"`
-	Control Control `yaml:"control"`
-	Check   Check   `yaml:"check"`
+	Listen  string  `yaml:"listen" default:":8080" range:"1..255" reload:"restart"`
+	Server  Server  `yaml:"server" reload:"restart"`
+	Control Control `yaml:"control" reload:"restart"`
+	Check   Check   `yaml:"check" reload:"restart"`
 
-	Redis    Redis    `yaml:"redis"`
-	Database Database `yaml:"database"`
-	Breaker  Breaker  `yaml:"breaker"`
-	Fallback Fallback `yaml:"fallback"`
+	Redis    Redis    `yaml:"redis" reload:"restart"`
+	Database Database `yaml:"database" reload:"restart"`
+	Breaker  Breaker  `yaml:"breaker" reload:"restart"`
+	Fallback Fallback `yaml:"fallback" reload:"restart"`
 
 	// Token buckets; a request must pass all that apply to it.
-	Limits []Limit `yaml:"limits" range:"0..16"`
+	Limits []Limit `yaml:"limits" range:"0..16" reload:"live"`
 	// Most keys (addresses, users, …) that one limit remembers. Past it, new keys share one strict bucket until old ones are full again.
-	LimitKeys int `yaml:"limit_keys" default:"1000000" range:"1000..10000000"`
+	LimitKeys int `yaml:"limit_keys" default:"1000000" range:"1000..10000000" reload:"restart"`
 	// Whether and how answers tell what is left of a limit: RateLimit and RateLimit-Policy of the IETF draft, or X-RateLimit-*.
-	RateLimitHeaders RateLimitHeaders `yaml:"rate_limit_headers" default:"draft10" oneof:"off draft10 legacy"`
-	Hotspot          Hotspot          `yaml:"hotspot"`
+	RateLimitHeaders RateLimitHeaders `yaml:"rate_limit_headers" default:"draft10" oneof:"off draft10 legacy" reload:"live"`
+	Hotspot          Hotspot          `yaml:"hotspot" reload:"live"`
 
-	Defaults Defaults `yaml:"defaults"`
+	Defaults Defaults `yaml:"defaults" reload:"rules"`
 	// Rules for SKUs; the first whose pattern matches holds, else defaults do.
-	SKUs []SKURule `yaml:"skus" range:"0..10000"`
+	SKUs []SKURule `yaml:"skus" range:"0..10000" reload:"rules"`
 	// Sales. A SKU that one covers follows its rules within its window.
-	Activities []Activity `yaml:"activities" range:"0..1000"`
+	Activities []Activity `yaml:"activities" range:"0..1000" reload:"rules"`
 	// Number of what admission depends on: defaults, skus, activities, and shadow and canary of routes. All replicas use what is stored
 	// in the database. 0: what the database has never seen is newer and is stored; what it has seen before and replaced is old and not
 	// used, with a warning. Above 0: stored if it is above the stored number. To go back to earlier rules, name a higher one.
-	AdmissionVersion int64 `yaml:"admission_version" default:"0" range:"0..1000000000000"`
+	AdmissionVersion int64 `yaml:"admission_version" default:"0" range:"0..1000000000000" reload:"rules"`
 
 	// Order services and whatever else requests are proxied to, by name.
-	Upstreams map[string]Upstream `yaml:"upstreams" range:"0..256"`
+	Upstreams map[string]Upstream `yaml:"upstreams" range:"0..256" reload:"live"`
 	// What is done with a request; the first route whose methods and path match.
-	Routes []Route `yaml:"routes" range:"0..1000"`
+	Routes []Route `yaml:"routes" range:"0..1000" reload:"live"`
 
 	// F: a sender writes to the backend within this time after it first asked for the units, or not at all.
-	ForwardWithin Duration `yaml:"forward_within" default:"2s" range:"100ms..30s"`
+	ForwardWithin Duration `yaml:"forward_within" default:"2s" range:"100ms..30s" reload:"restart"`
 	// D: a replica without a heartbeat for this long is gone.
-	ReplicaTimeout Duration `yaml:"replica_timeout" default:"10s" range:"3s..5m"`
-	Answers        Answers  `yaml:"answers"`
-	Ahead          Ahead    `yaml:"ahead"`
+	ReplicaTimeout Duration `yaml:"replica_timeout" default:"10s" range:"3s..5m" reload:"restart"`
+	Answers        Answers  `yaml:"answers" reload:"restart"`
+	Ahead          Ahead    `yaml:"ahead" reload:"restart"`
 
-	Reconcile Reconcile `yaml:"reconcile"`
-	Events    Events    `yaml:"events"`
-	Retention Retention `yaml:"retention"`
+	Reconcile Reconcile `yaml:"reconcile" reload:"restart"`
+	Events    Events    `yaml:"events" reload:"restart"`
+	Retention Retention `yaml:"retention" reload:"restart"`
 
 	// Peers whose X-Forwarded-For is believed, as networks or addresses. From all others the header is replaced.
-	TrustedProxies []Network `yaml:"trusted_proxies" range:"0..256"`
-	Log            Log       `yaml:"log"`
+	TrustedProxies []Network `yaml:"trusted_proxies" range:"0..256" reload:"live"`
+	Log            Log       `yaml:"log" reload:"restart"`
 
 	origin *origin
 }
@@ -64,11 +64,11 @@ type Server struct {
 	// Largest request header section; more is 431 HEADERS_TOO_LARGE.
 	Headers Size `yaml:"headers" default:"32KiB" range:"4KiB..1MiB"`
 	// Largest request body on a guarded route; more is 413 BODY_TOO_LARGE.
-	Body Size `yaml:"body" default:"1MiB" range:"1KiB..64MiB"`
+	Body Size `yaml:"body" default:"1MiB" range:"1KiB..64MiB" reload:"live"`
 	// Largest request body on all other routes.
-	PlainBody Size `yaml:"plain_body" default:"16MiB" range:"1KiB..1GiB"`
+	PlainBody Size `yaml:"plain_body" default:"16MiB" range:"1KiB..1GiB" reload:"live"`
 	// Most lines of a cart (admit.lines), before those of one SKU are added up; more is 400.
-	CartLines int `yaml:"cart_lines" default:"100" range:"1..512"`
+	CartLines int `yaml:"cart_lines" default:"100" range:"1..512" reload:"live"`
 	// Longest wait for a whole request once its first byte is there; then 408 REQUEST_TIMEOUT.
 	ReadTimeout Duration `yaml:"read_timeout" default:"10s" range:"100ms..10m"`
 	// Longest wait for the client to take its answer.
@@ -78,7 +78,7 @@ type Server struct {
 	// Most open client connections; further ones get a bare 503.
 	Connections int `yaml:"connections" default:"100000" range:"1..1000000"`
 	// Longest wait at shutdown for requests in flight.
-	Drain Duration `yaml:"drain" default:"25s" range:"0s..10m"`
+	Drain Duration `yaml:"drain" default:"25s" range:"0s..10m" reload:"live"`
 	// Send x-envoy-ratelimited: true with refusals, so that a mesh does not retry them.
 	EnvoyRateLimited bool `yaml:"envoy_ratelimited" default:"true"`
 }
@@ -120,7 +120,7 @@ type Check struct {
 // Log is the program's own log.
 type Log struct {
 	// Least serious entry that is written.
-	Level string `yaml:"level" default:"info" oneof:"debug info warn error"`
+	Level string `yaml:"level" default:"info" oneof:"debug info warn error" reload:"live"`
 	// json for machines, console for people.
 	Format string `yaml:"format" default:"json" oneof:"json console"`
 }
@@ -129,15 +129,15 @@ type Log struct {
 type Answers struct {
 	// before: outcome and answer are committed before the client is answered. behind: the client is answered first, and a crash in
 	// between leaves an unknown to be resolved.
-	Commit CommitAnswers `yaml:"commit" default:"before" oneof:"before behind"`
+	Commit CommitAnswers `yaml:"commit" default:"before" oneof:"before behind" reload:"live"`
 	// Outcomes that may wait for the database; while so many do, nothing new is admitted (503 UNAVAILABLE).
 	Pending int `yaml:"pending" default:"20000" range:"1..1000000"`
 	// How long answers and request ids are remembered.
 	Keep Duration `yaml:"keep" default:"24h" range:"1m..30d"`
 	// Largest body that is kept; 0: none are.
-	Body Size `yaml:"body" default:"64KiB" range:"0B..1MiB"`
+	Body Size `yaml:"body" default:"64KiB" range:"0B..1MiB" reload:"live"`
 	// Header fields that are kept. Set-Cookie, Stockgate-* and those of the connection never are.
-	Headers []string `yaml:"headers" default:"Content-Type,Location" range:"0..32"`
+	Headers []string `yaml:"headers" default:"Content-Type,Location" range:"0..32" reload:"live"`
 }
 
 // Ahead is about orders for eventual SKUs that are forwarded before their commit.

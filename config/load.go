@@ -55,7 +55,15 @@ func Parse(file string, data []byte, o Options) (*Config, error) {
 	if err != nil {
 		return nil, Problems{syntaxProblem(file, err)}
 	}
-	c, problems := decode(file, node, o.withDefaults())
+	o = o.withDefaults()
+	var files []string
+	read := o.ReadFile
+	o.ReadFile = func(path string) ([]byte, error) {
+		files = append(files, path)
+		return read(path)
+	}
+	c, problems := decode(file, node, o)
+	c.origin.files = files
 	complete(c)
 	problems = append(problems, Validate(c)...).sorted()
 	if len(problems) > 0 {

@@ -9,6 +9,7 @@ type origin struct {
 	refs     map[string]string // values as written, for those that hold ${…}
 	broken   map[string]bool   // keys that already have a Problem and were not set
 	elements map[string]string // paths of list elements, by the path with their index
+	files    []string          // that references named
 	missing  Problems          // variables that Options.AllowMissing let pass
 }
 

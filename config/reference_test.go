@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -33,6 +34,8 @@ shows every kind of entry in use, also those that this version does not act on y
 - **Rates of 0**: in ` + "`hotspot`" + ` no limit by rate. Elsewhere they are refused: a rate of 0 would let nobody pass.
 - **Sources** (` + "`routes[].admit`" + `) are ` + "`body.<path of keys and indices>`, `header.<name>`, `query.<name>`, `path.<n from 1>`, `form.<name>`" + `, one or a list of
   them: the first that is present counts, and all that are present must agree.
+- **Changes** of a key are used by a reload, at once by this replica or by all, or by the next start only. ` + "`stockgate validate --config NEW --diff OLD`" + ` says it
+  for each key that differs. A reload that would change a key of the last kind changes nothing.
 - **Ranges** of texts are lengths in bytes, those of lists and maps numbers of entries.
 
 Not everything is built yet. ` + "`stockgate validate`" + ` also lists what runs in another way than written, and what ` + "`stockgate serve`" + ` refuses to start with.
@@ -47,7 +50,7 @@ type reference struct {
 func TestReferenceIsCurrent(t *testing.T) {
 	r := &reference{docs: parseDocs(t)}
 	r.out.WriteString(referenceHead)
-	r.section(reflect.TypeFor[Config](), "")
+	r.section(reflect.TypeFor[Config](), "", "")
 	if *update {
 		if err := os.WriteFile(referenceFile, r.out.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -123,7 +126,7 @@ func collectDocs(docs map[string]string, g *ast.GenDecl) {
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // section writes the scalars of a struct as a table, then its sections.
-func (r *reference) section(t reflect.Type, path string) {
+func (r *reference) section(t reflect.Type, path string, effect Effect) {
 	title := "Top level"
 	if path != "" {
 		title = "`" + path + "`"
@@ -131,13 +134,13 @@ func (r *reference) section(t reflect.Type, path string) {
 	} else {
 		fmt.Fprintf(&r.out, "\n## %s\n", title)
 	}
-	r.table(t, path)
+	r.table(t, path, effect)
 	for _, f := range fieldsOf(t) {
 		if sub, suffix := subsection(t.Field(f.index).Type); sub != nil {
 			if f.brackets {
 				suffix = "[<name>]"
 			}
-			r.section(sub, under(path, f.key)+suffix)
+			r.section(sub, under(path, f.key)+suffix, cmp.Or(f.reload, effect))
 		}
 	}
 }
@@ -148,8 +151,11 @@ func (r *reference) text(t reflect.Type) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-func (r *reference) table(t reflect.Type, path string) {
-	head := "\n| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"
+// effectTexts say in the reference when a change of a key is used.
+var effectTexts = map[Effect]string{EffectLive: "reload", EffectRules: "reload, all replicas", EffectRestart: "restart"}
+
+func (r *reference) table(t reflect.Type, path string, effect Effect) {
+	head := "\n| key | default | allowed | change | meaning |\n| --- | --- | --- | --- | --- |\n"
 	for _, f := range fieldsOf(t) {
 		sf := t.Field(f.index)
 		if isSection(sf.Type) {
@@ -157,8 +163,8 @@ func (r *reference) table(t reflect.Type, path string) {
 		}
 		r.out.WriteString(head)
 		head = ""
-		fmt.Fprintf(&r.out, "| `%s` | %s | %s | %s |\n", under(path, f.key), shownDefault(f, sf.Type), cell(allowed(f, sf.Type)),
-			cell(r.docs[t.Name()+"."+sf.Name]))
+		fmt.Fprintf(&r.out, "| `%s` | %s | %s | %s | %s |\n", under(path, f.key), shownDefault(f, sf.Type), cell(allowed(f, sf.Type)),
+			effectTexts[cmp.Or(f.reload, effect)], cell(r.docs[t.Name()+"."+sf.Name]))
 	}
 }
 

@@ -100,10 +100,10 @@ type Admit struct {
 	// api: the order service confirms. on_success: the backend's 2xx does. api if the upstream has resolve, else to be named.
 	Confirm Confirm `yaml:"confirm" oneof:"api on_success"`
 	// Decide and count on counters of its own, touch no stock, let everything through.
-	Shadow bool `yaml:"shadow" default:"false"`
+	Shadow bool `yaml:"shadow" default:"false" reload:"rules"`
 	// Percent of SKUs that are enforced, by a hash of the SKU; the others run as shadow, as does a cart with one of them. A SKU that is
 	// enforced stays so as the share grows. 0: none.
-	Canary int `yaml:"canary" default:"100" range:"0..100"`
+	Canary int `yaml:"canary" default:"100" range:"0..100" reload:"rules"`
 	// Path at which the buyer's page may ask with GET what became of its request id: sources as here, those of the body in the query.
 	// Empty: none.
 	Status string `yaml:"status" range:"0..2048"`

@@ -18,6 +18,7 @@ type field struct {
 	bounds   string // range
 	required bool   // there is no default and it must be named
 	single   bool   // a list that may be written as one value
+	reload   Effect // when a change is used; "": as the section around it says
 	brackets bool   // a map whose entries are written as key[entry], for they may hold dots
 }
 
@@ -33,7 +34,7 @@ func fieldsOf(t reflect.Type) []field {
 		fs = append(fs, field{
 			index: i, key: key, def: f.Tag.Get("default"), inherit: f.Tag.Get("inherit"), oneof: f.Tag.Get("oneof"),
 			bounds: f.Tag.Get("range"), required: f.Tag.Get("required") != "", single: f.Tag.Get("single") != "",
-			brackets: f.Tag.Get("brackets") != "",
+			brackets: f.Tag.Get("brackets") != "", reload: Effect(f.Tag.Get("reload")),
 		})
 	}
 	return fs
