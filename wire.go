@@ -276,16 +276,10 @@ func (a *app) newCore(meta ledger.Meta) *core {
 		parts.Served, parts.Aheads = a.redis.served.Touch, a.redis.aheads
 		parts.Drained = func(p int) bool { return a.redis.wayBack.State(p).State == stock.PartitionDrained }
 	}
-	lanes := a.cfg.Hotspot
 	c.admitter = admission.New(admission.Config{Deployment: meta.Deployment, Gateway: a.gatewayID, Partitions: meta.Partitions,
 		ForwardWithin: a.cfg.ForwardWithin.Std(), QueueWait: a.cfg.Fallback.Queue.MaxWait.Std(), Transaction: transactionTime,
 		BookWait: bookWait, AheadMax: min(a.cfg.Ahead.Pending, a.cfg.Answers.Pending), Replicas: a.beat.Live, PendingMax: a.cfg.Answers.Pending, FindMax: a.cfg.Fallback.Queue.Total, LoadRate: a.cfg.Redis.Loads.PerSecond(),
-		StockWait: func(sku string) (time.Duration, string) {
-			if lane, own := lanes.LaneOf(sku); own {
-				return lane.MaxWait.Std(), "hotspot.overrides[" + sku + "].max_wait"
-			}
-			return lanes.Shared.MaxWait.Std(), "hotspot.shared.max_wait"
-		}}, parts)
+		StockWait: a.filters.Lanes.MaxWait}, parts)
 	c.expirer = ledger.NewExpirer(a.store, a.deducter, publish, ledger.ExpirerConfig{Holder: a.gatewayID,
 		Partitions: meta.Partitions, Routes: expiringRoutes(a.cfg), Asked: a.resolver.Routes(), Log: a.log})
 	return c

@@ -125,12 +125,16 @@ func filterConfig(c *config.Config, soldOut func(string, int64) bool) builtin.Co
 			Burst: l.Burst, Fleet: l.Scope == config.ScopeFleet})
 	}
 	out.Lanes = lane.Config{Lane: laneLimits(c.Hotspot.Lane), Shared: laneLimits(c.Hotspot.Shared.Lane()),
-		Overrides: make(map[string]lane.Override), SoldOut: soldOut}
+		Overrides: make(map[string]lane.Override), Detect: detection(c.Hotspot.Detect), SoldOut: soldOut}
 	for sku, o := range c.Hotspot.Overrides {
 		l := laneLimits(o.Lane())
 		out.Lanes.Overrides[sku] = lane.Override{Rate: &l.Rate, Burst: &l.Burst, Concurrency: &l.Concurrency, Queue: &l.Queue, MaxWait: &l.MaxWait}
 	}
 	return out
+}
+
+func detection(d config.Detect) lane.Detect {
+	return lane.Detect{Rate: d.Rate.PerSecond(), Window: d.Window.Std(), Cool: d.Cool, Lanes: d.Lanes, Watched: d.Watched}
 }
 
 func laneLimits(l config.Lane) lane.Limits {

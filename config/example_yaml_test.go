@@ -62,7 +62,7 @@ func TestKeysBesideTheExample(t *testing.T) {
 	want := []string{"server", "control.timeout", "control.import_timeout", "control.redis_timeout", "control.body",
 		"control.import_body", "control.import_lines", "control.max_in_flight", "redis.pin_run_id", "redis.sentinel_username",
 		"redis.sentinel_password", "redis.pending_max", "redis.loads", "limit_keys", "admission_version", "hotspot.shared.burst", "answers.pending",
-		"ahead.pending"}
+		"ahead.pending", "hotspot.detect.cool", "hotspot.detect.lanes", "hotspot.detect.watched"}
 	for _, key := range got {
 		section, _, _ := strings.Cut(key, ".")
 		known := section == "server"

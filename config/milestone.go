@@ -42,8 +42,6 @@ func (n *notes) warnTraffic() {
 		n.addIf(strings.Contains("+"+l.Key+"+", "+user+") && !n.anyUser(), under(path, "key"),
 			"no route has admit.user, so this limit never applies")
 	}
-	n.addIf(n.origin.named("hotspot.detect") && !n.Hotspot.Detect.Rate.IsZero(), "hotspot.detect",
-		"detection is not built yet: only hotspot.overrides have lanes of their own")
 	for i, p := range n.TrustedProxies {
 		n.addIf(p.IsValid() && p.Bits() == 0, elementPath("trusted_proxies", i, ""), "everybody's X-Forwarded-For is believed")
 	}

@@ -73,7 +73,7 @@ func TestWarnings(t *testing.T) {
 	f("answers: {commit: behind}")
 	f("retention: {ledger: 500d}", "retention")
 	f("hotspot: {detect: {rate: 0}}")
-	f("hotspot: {detect: {rate: 5/s}}", "hotspot.detect")
+	f("hotspot: {detect: {rate: 5/s}}")
 	f("trusted_proxies: [10.0.0.0/8, 0.0.0.0/0]", "trusted_proxies[1]")
 
 	c := parse(t, "limits: [{name: a, key: header.X-Tenant+user, rate: 1/s, burst: 1}]")

@@ -48,10 +48,16 @@ type Hotspot struct {
 
 // Detect finds hot SKUs.
 type Detect struct {
-	// A SKU that is asked for more often than this gets a lane of its own. 0: off.
+	// A SKU that is asked for more often than this, at this replica, gets a lane of its own, with the limits of hotspot.lane. 0: off.
 	Rate Rate `yaml:"rate" default:"500/s" range:"0|1/h..1000000000/s"`
-	// Time over which the rate is taken.
+	// Time over which the rate is taken: a SKU is hot as soon as it was asked for more than rate × window times within one window.
 	Window Duration `yaml:"window" default:"1s" range:"100ms..1m"`
+	// Windows in a row in which a SKU must be asked for less than half as often as rate to lose its lane.
+	Cool int `yaml:"cool" default:"10" range:"1..10000"`
+	// Lanes that there may be by detection. With all taken, a SKU more than twice as hot as the least hot one takes that one's place.
+	Lanes int `yaml:"lanes" default:"64" range:"1..1000"`
+	// SKUs that are counted, about 256 bytes each. A SKU counts for too little by the requests of the window divided by this at most.
+	Watched int `yaml:"watched" default:"1024" range:"16..1048576"`
 }
 
 // Lane bounds the requests for one hot SKU. Who is refused by it gets 429 SKU_LIMITED.

@@ -49,6 +49,9 @@ type Request struct {
 	Done <-chan struct{}
 	// Quotas is appended to by filters that count: what is left of every limit that applied. Valid after Enter, also of a refusal.
 	Quotas []Quota
+	// Slots is what the filter that makes requests wait holds for r: written by its Enter, read by its Leave, no business of others. A
+	// request gives back where it took, also if its SKU belongs elsewhere by then.
+	Slots any
 
 	entered int // filters of the chain that passed r and have not been left yet
 	refusal Refusal

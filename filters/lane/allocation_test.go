@@ -26,7 +26,7 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	// The whole way of a waiter, as its goroutine and the one that leaves go it.
-	l, r := f.own["own"], &filters.Request{SKU: "own", Qty: 1, Now: epoch}
+	l, r := f.table.Load().own["own"], &filters.Request{SKU: "own", Qty: 1, Now: epoch}
 	if n := testing.AllocsPerRun(1000, func() {
 		l.admit(r, r.SKU)
 		w, _, _ := l.admit(r, r.SKU)

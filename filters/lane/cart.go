@@ -24,7 +24,7 @@ func (f *Filter) stops(r *filters.Request) []stop {
 		if i > 0 {
 			line = r.More[i-1]
 		}
-		if l := f.lane(line.SKU); l != f.shared {
+		if l := f.laneFor(line.SKU, r.Now); l != f.shared {
 			all = append(all, stop{l, line})
 		} else if shared == nil {
 			shared = []stop{{l, line}}
@@ -35,27 +35,41 @@ func (f *Filter) stops(r *filters.Request) []stop {
 
 // enterCart takes all slots or none. Its waits last together no longer than the longest max_wait.
 func (f *Filter) enterCart(r *filters.Request) *filters.Refusal {
-	all, taken := f.stops(r), 0
+	for {
+		all := f.stops(r)
+		refusal, moved := enterAll(r, all)
+		if !moved {
+			r.Slots = all
+			return refusal
+		}
+	}
+}
+
+// enterAll takes every slot or none. moved: a lane was closed meanwhile, look all up again.
+func enterAll(r *filters.Request, all []stop) (refusal *filters.Refusal, moved bool) {
+	taken := 0
 	defer func() {
-		if taken < len(all) { // refused, or a hook panicked
+		if taken < len(all) { // refused, moved, or a hook panicked
 			leaveAll(all[:taken])
 		}
 	}()
 	until := time.Now().Add(longestWait(all))
 	for _, at := range all {
-		patience := min(at.lane.set.MaxWait, max(time.Until(until), 0))
-		if refusal := at.lane.enter(r, at.line, patience); refusal != nil {
-			refusal.SKU = at.line.SKU
-			return refusal
+		patience := min(at.lane.set.Load().MaxWait, max(time.Until(until), 0))
+		if refusal, moved := at.lane.enter(r, at.line, patience); refusal != nil || moved {
+			if refusal != nil {
+				refusal.SKU = at.line.SKU
+			}
+			return refusal, moved
 		}
 		taken++
 	}
-	return nil
+	return nil, false
 }
 
 func longestWait(all []stop) (longest time.Duration) {
 	for _, at := range all {
-		longest = max(longest, at.lane.set.MaxWait)
+		longest = max(longest, at.lane.set.Load().MaxWait)
 	}
 	return longest
 }

@@ -121,7 +121,7 @@ func TestCart_NoDeadlock(t *testing.T) {
 	if held := f.held(); len(held) > 0 {
 		t.Errorf("at the end %v are held", held)
 	}
-	for _, l := range append([]*lane{f.shared}, f.own["a"], f.own["b"]) {
+	for _, l := range append([]*lane{f.shared}, f.table.Load().own["a"], f.table.Load().own["b"]) {
 		if err := l.check(); err != nil {
 			t.Error(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -23,12 +24,55 @@ type Config struct {
 	Shared Limits
 	// Overrides gives SKUs lanes of their own, always.
 	Overrides map[string]Override
+	// Detect gives other SKUs lanes of their own while they are hot.
+	Detect Detect
 	// SoldOut reports whether qty units of a SKU are surely not to be had, as far as this replica knows. It must be quick and safe
 	// for concurrent use, and never blocks. nil: never.
 	SoldOut func(sku string, qty int64) bool
 	// OnWait is told how long a request has waited in a lane, whatever came of it. It is called by the request's goroutine, outside
 	// of any lock. nil: nobody is told.
 	OnWait func(lane string, waited time.Duration)
+	// OnChange is told when a SKU gets or loses its lane, or gets none because there are enough. It is called by a request's goroutine,
+	// outside of any lock, at most twice for each lane and window, and once more. nil: nobody is told.
+	OnChange func(Change)
+}
+
+// Detect says when a SKU is hot. A window is a stretch of time of the same length for all SKUs, one after the other.
+type Detect struct {
+	// Rate is in requests a second, up to filters.RateMax: a SKU that is asked for more often than this, on the average of a window, gets
+	// a lane of its own at once. 0: off, and the rest does not count.
+	Rate float64
+	// Window is 100 ms … 1 minute.
+	Window time.Duration
+	// Cool is how many windows in a row a SKU must be asked for less than half as often to lose its lane: 1 … CoolMax.
+	Cool int
+	// Lanes is how many lanes there may be by detection: 1 … LanesMax.
+	Lanes int
+	// Watched is how many SKUs are counted: WatchedMin … WatchedMax. A SKU counts for too little by at most the requests of the window
+	// divided by it.
+	Watched int
+}
+
+// The bounds of Detect.
+const (
+	CoolMax    = 10_000
+	LanesMax   = 1000
+	WatchedMin = 16
+	WatchedMax = 1 << 20
+
+	windowMin = 100 * time.Millisecond
+	windowMax = time.Minute
+)
+
+// on reports whether SKUs are detected.
+func (d Detect) on() bool { return d.Rate > 0 }
+
+// hotFrom is with how many requests in a window a SKU is hot.
+func (d Detect) hotFrom() int64 {
+	if !d.on() {
+		return math.MaxInt64
+	}
+	return int64(d.Rate*d.Window.Seconds()) + 1
 }
 
 // Limits bound one lane.
@@ -57,6 +101,7 @@ type Override struct {
 const (
 	sharedPath = "hotspot.shared"
 	lanePath   = "hotspot.lane"
+	detectPath = "hotspot.detect"
 )
 
 func overridePath(sku string) string { return "hotspot.overrides[" + sku + "]" }
@@ -98,6 +143,9 @@ func inherit[T any](limit *T, override *T, path *string, own string) {
 // Validate returns all that is wrong with the configuration, or nil. Each problem names the key, its value and its bound.
 func (c Config) Validate() error {
 	problems := sharedSettings(c.Shared).problems()
+	if problems = append(problems, c.Detect.problems()...); c.Detect.on() {
+		problems = append(problems, settingsAt(lanePath, c.Lane).problems()...)
+	}
 	for _, sku := range slices.Sorted(maps.Keys(c.Overrides)) {
 		if err := stock.CheckSKU(sku); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", overridePath(sku), err))
@@ -108,13 +156,32 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-func (s settings) problems() []error {
-	var problems []error
-	bad := func(wrong bool, format string, args ...any) {
-		if wrong {
-			problems = append(problems, fmt.Errorf(format, args...))
-		}
+// faults collects what is wrong.
+type faults []error
+
+func (f *faults) addIf(wrong bool, format string, args ...any) {
+	if wrong {
+		*f = append(*f, fmt.Errorf(format, args...))
 	}
+}
+
+func (d Detect) problems() (list faults) {
+	list.addIf(!(d.Rate >= 0 && d.Rate <= filters.RateMax), // written so that NaN fails
+		"%s.rate is %v/s, allowed are 0 (off) to %v/s", detectPath, d.Rate, filters.RateMax)
+	if !d.on() {
+		return list
+	}
+	list.addIf(d.Window < windowMin || d.Window > windowMax, "%s.window is %v, allowed are %v to %v", detectPath, d.Window, windowMin, windowMax)
+	list.addIf(d.Cool < 1 || d.Cool > CoolMax, "%s.cool is %d, allowed are 1 to %d", detectPath, d.Cool, CoolMax)
+	list.addIf(d.Lanes < 1 || d.Lanes > LanesMax, "%s.lanes is %d, allowed are 1 to %d", detectPath, d.Lanes, LanesMax)
+	list.addIf(d.Watched < WatchedMin || d.Watched > WatchedMax, "%s.watched is %d, allowed are %d to %d", detectPath, d.Watched,
+		WatchedMin, WatchedMax)
+	return list
+}
+
+func (s settings) problems() []error {
+	var problems faults
+	bad := problems.addIf
 	bad(!(s.Rate >= 0 && s.Rate <= filters.RateMax), // written so that NaN fails
 		"%s is %v/s, allowed are 0 (no limit) to %v/s", s.rate, s.Rate, filters.RateMax)
 	bad(s.Rate > 0 && (s.Burst < 1 || s.Burst > filters.BurstMax),

@@ -351,9 +351,9 @@ func TestFilter_Concurrent(t *testing.T) {
 			t.Errorf("after the end of %d requests: %+v", outcomes[lane].Load(), got)
 		}
 	}
-	for _, l := range []*lane{f.shared, f.own["own"]} {
+	for _, l := range []*lane{f.shared, f.table.Load().own["own"]} {
 		if err := l.check(); err != nil || len(l.lines) > 0 {
-			t.Errorf("%s: %d lines, %v", l.set.path, len(l.lines), err)
+			t.Errorf("%s: %d lines, %v", l.set.Load().path, len(l.lines), err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package lane
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -31,10 +32,15 @@ func newFilter(t testing.TB, cfg Config) *Filter {
 	return f
 }
 
-// check returns what is wrong with the lane's invariants.
+// check returns what is wrong with the invariants of a lane whose limits have never changed.
 func (l *lane) check() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return cmp.Or(l.checkSlots(), l.checkBounds())
+}
+
+// checkSlots returns what is wrong with the invariants that hold under any change.
+func (l *lane) checkSlots() error {
 	held, waiting, lines := 0, 0, 0
 	for sku, ln := range l.lines {
 		held += ln.held
@@ -57,14 +63,29 @@ func (l *lane) check() error {
 		}
 	}
 	switch {
-	case l.free < 0 || l.free+held != l.set.Concurrency:
-		return fmt.Errorf("%d free and %d held of %d slots", l.free, held, l.set.Concurrency)
-	case l.waiting != waiting || waiting > l.set.Queue:
-		return fmt.Errorf("%d waiting, %d in lines, %d places", l.waiting, waiting, l.set.Queue)
+	case l.free+held != l.set.Load().Concurrency:
+		return fmt.Errorf("%d free and %d held of %d slots", l.free, held, l.set.Load().Concurrency)
+	case l.waiting != waiting:
+		return fmt.Errorf("%d waiting, %d in lines", l.waiting, waiting)
 	case inRing != lines:
 		return fmt.Errorf("%d lines in the ring, %d wait", inRing, lines)
-	case l.set.Rate > 0 && l.bucket.TokensAt(l.clock) < float64(waiting):
-		return fmt.Errorf("%v tokens for %d waiters", l.bucket.TokensAt(l.clock), waiting)
+	}
+	return nil
+}
+
+// checkBounds returns where a lane whose limits have never changed holds more than they allow.
+func (l *lane) checkBounds() error {
+	b := l.set.Load()
+	switch {
+	case l.free < 0 || l.waiting > b.Queue:
+		return fmt.Errorf("%d slots are free, %d wait of %d", l.free, l.waiting, b.Queue)
+	case b.Rate > 0 && l.bucket.TokensAt(l.clock) < float64(l.waiting):
+		return fmt.Errorf("%v tokens for %d waiters", l.bucket.TokensAt(l.clock), l.waiting)
+	}
+	for sku, ln := range l.lines {
+		if ln.held > b.share || ln.length > b.queueShare {
+			return fmt.Errorf("line %q holds %d slots and %d places, its share is %d and %d", sku, ln.held, ln.length, b.share, b.queueShare)
+		}
 	}
 	return nil
 }
@@ -82,10 +103,8 @@ func (l *lane) checkLine(sku string, ln *line) error {
 		return fmt.Errorf("line %q: sku %q, %d waiters, length %d", sku, ln.sku, n, ln.length)
 	case ln.held == 0 && n == 0:
 		return fmt.Errorf("line %q is idle but known", sku)
-	case ln.held > l.share || n > l.queueShare:
-		return fmt.Errorf("line %q holds %d slots and %d places, its share is %d and %d", sku, ln.held, n, l.share, l.queueShare)
-	case l.free > 0 && n > 0 && ln.held < l.share:
-		return fmt.Errorf("line %q waits although %d slots are free and it holds %d of %d", sku, l.free, ln.held, l.share)
+	case l.free > 0 && n > 0 && ln.held < l.set.Load().share:
+		return fmt.Errorf("line %q waits although %d slots are free and it holds %d of %d", sku, l.free, ln.held, l.set.Load().share)
 	}
 	return nil
 }
@@ -142,7 +161,7 @@ func TestLane_Invariants(t *testing.T) {
 			Queue:       rapid.IntRange(0, 12).Draw(t, "queue"),
 			MaxWait:     time.Second,
 		})
-		m := &model{lane: newShared(set, Config{}), now: epoch}
+		m := &model{lane: newLane(ofMany(set), Config{}), now: epoch}
 		skus := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
@@ -200,7 +219,7 @@ func TestLane_Invariants(t *testing.T) {
 // Slots that get free go round the SKUs that wait, one each.
 func TestLane_RoundRobin(t *testing.T) {
 	t.Parallel()
-	m := &model{lane: newShared(settingsAt(sharedPath, Limits{Concurrency: 2, Queue: 20, MaxWait: time.Second}), Config{}), now: epoch}
+	m := &model{lane: newLane(ofMany(settingsAt(sharedPath, Limits{Concurrency: 2, Queue: 20, MaxWait: time.Second})), Config{}), now: epoch}
 	m.request("a")
 	m.request("b")
 	for range 5 {
@@ -225,7 +244,7 @@ func TestLane_RoundRobin(t *testing.T) {
 // A SKU alone gets half of the shared lane, and another one finds room beside it.
 func TestLane_OneSKUDoesNotTakeAll(t *testing.T) {
 	t.Parallel()
-	m := &model{lane: newShared(settingsAt(sharedPath, Limits{Concurrency: 10, Queue: 6, MaxWait: time.Second}), Config{}), now: epoch}
+	m := &model{lane: newLane(ofMany(settingsAt(sharedPath, Limits{Concurrency: 10, Queue: 6, MaxWait: time.Second})), Config{}), now: epoch}
 	for range 100 {
 		m.request("hot")
 	}
@@ -249,7 +268,7 @@ func TestLane_GrantMeetsGivingUp(t *testing.T) {
 	t.Parallel()
 	f := func(why, want reason) {
 		t.Helper()
-		m := &model{lane: newOwn(settingsAt(lanePath, Limits{Concurrency: 1, Queue: 2, MaxWait: time.Second}), Config{}), now: epoch}
+		m := &model{lane: newLane(ofOne(settingsAt(lanePath, Limits{Concurrency: 1, Queue: 2, MaxWait: time.Second})), Config{}), now: epoch}
 		m.request("a")
 		m.request("a")
 		m.request("a")

@@ -19,7 +19,7 @@ const (
 
 // wait blocks until the waiter has a slot or a reason to give up, at most for patience.
 func (l *lane) wait(r *filters.Request, w *waiter, want stock.Line, patience time.Duration) *filters.Refusal {
-	start := time.Now()
+	b, start := l.set.Load(), time.Now()
 	w.timer.Reset(patience)
 	why, done := none, false
 	defer func() {
@@ -36,9 +36,9 @@ func (l *lane) wait(r *filters.Request, w *waiter, want stock.Line, patience tim
 		}
 	}
 	if l.onWait != nil {
-		l.onWait(l.set.path, time.Since(start))
+		l.onWait(b.path, time.Since(start))
 	}
-	return l.refuse(r, why)
+	return b.refuse(r, why)
 }
 
 // pause blocks until there is a reason to look again, and returns it.
@@ -88,12 +88,12 @@ func (l *lane) counterOf(why reason) *uint64 {
 	return &l.Passed
 }
 
-func (l *lane) refuse(r *filters.Request, why reason) *filters.Refusal {
+func (b *bounds) refuse(r *filters.Request, why reason) *filters.Refusal {
 	switch why {
 	case soldOut:
 		return r.Refuse(stock.CodeSoldOut, "", "", 0)
 	case late:
-		return r.Refuse(stock.CodeSKULimited, l.set.maxWait, l.values.maxWait, filters.RetryAfter(l.set.MaxWait))
+		return r.Refuse(stock.CodeSKULimited, b.maxWait, b.shown.maxWait, filters.RetryAfter(b.MaxWait))
 	case gone:
 		return r.Refuse(stock.CodeUnavailable, "", "", filters.RetryAfter(0))
 	}

@@ -98,6 +98,9 @@ func (s *Sketch) Each(f func(key string, seen Estimate) bool) {
 	}
 }
 
+// Size is m, how many keys are watched.
+func (s *Sketch) Size() int { return cap(s.heap) }
+
 // Total is N, how many keys were added since the last Reset.
 func (s *Sketch) Total() int64 { return s.total }
 
