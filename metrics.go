@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/internal/loop"
 	"github.com/stockgate/stockgate/stock"
@@ -26,6 +27,9 @@ var (
 	descReplicas         = desc("live_replicas", "Replicas heard of within replica_timeout, as of the last heartbeat.")
 	descBreaker          = desc("breaker_state", "Redis nodes whose breaker is in that state.", "state")
 	descOpened           = desc("breaker_opened_total", "Times that the breaker of a Redis node opened.")
+	descUpstreamBreaker  = desc("upstream_breaker_state", "1 for the state that the breaker of an upstream is in: closed, open, probing or trial.", "upstream", "state")
+	descUpstreamOpened   = desc("upstream_breaker_opened_total", "Times that the breaker of an upstream opened.", "upstream")
+	descUpstreamDenied   = desc("upstream_breaker_refused_total", "Requests refused because the breaker of an upstream was not closed; nothing was taken or sent.", "upstream")
 	descWaiting          = desc("queue_waiting", "Ops that wait for a transaction, by class.", "class")
 	descInFlight         = desc("queue_in_flight", "Ops in transactions now.")
 	descRefused          = desc("queue_refused_total", "Ops turned away by a bound, by class.", "class")
@@ -88,6 +92,7 @@ func (c appCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	e.gauge(descRules, float64(c.a.sale.current.Load().version))
 	c.database(e)
+	c.upstreams(e)
 	if c.a.redis != nil {
 		c.redis(e)
 	}
@@ -195,6 +200,24 @@ func (c appCollector) audit(e emitter) {
 	checked, tooLarge := c.a.audit.coverage()
 	e.gauge(descAudited, float64(checked))
 	e.gauge(descNotAudited, float64(tooLarge))
+}
+
+// upstreams shows the breakers.
+func (c appCollector) upstreams(e emitter) {
+	for _, u := range c.a.server.Upstreams() {
+		if !u.HasBreaker {
+			continue
+		}
+		for _, state := range breaker.StateNames() {
+			now := 0.0
+			if u.Breaker.State.String() == state {
+				now = 1
+			}
+			e.gauge(descUpstreamBreaker, now, u.Name, state)
+		}
+		e.counter(descUpstreamOpened, u.Breaker.Opened, u.Name)
+		e.counter(descUpstreamDenied, u.Breaker.Denied, u.Name)
+	}
 }
 
 // loops are the background jobs of this gateway.

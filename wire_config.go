@@ -18,6 +18,7 @@ import (
 	"github.com/stockgate/stockgate/filters/lane"
 	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/internal/ordercall"
@@ -167,7 +168,7 @@ func gatewayConfig(c *config.Config) gateway.Config {
 	}
 	for name, u := range c.Upstreams {
 		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer),
-			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std()}
+			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std(), Breaker: upstreamBreaker(u.Breaker), Health: u.Health}
 		for _, k := range u.Sign.Keys {
 			up.SignKeys = append(up.SignKeys, gateway.SignKey{ID: k.ID, Secret: []byte(k.Secret.Reveal())})
 		}
@@ -185,6 +186,15 @@ func gatewayConfig(c *config.Config) gateway.Config {
 		out.Routes = append(out.Routes, route)
 	}
 	return out
+}
+
+// upstreamBreaker is nil if it is switched off.
+func upstreamBreaker(b config.UpstreamBreaker) *breaker.Config {
+	if !b.Enabled {
+		return nil
+	}
+	return &breaker.Config{Failures: b.Failures, Ratio: b.Ratio, Requests: b.Requests, Window: b.Window.Std(), Open: b.Open.Std(),
+		OpenMax: b.OpenMax.Std()}
 }
 
 func controlConfig(cfg *config.Config) control.Config {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/fallback"
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -18,14 +21,13 @@ func (a *app) committed(op *stock.Op) {
 		return
 	}
 	core.admitter.Publish(op)
-	if a.redis != nil && (op.Kind == stock.OpLoad || op.Kind == stock.OpSet) && op.Result.Verdict == stock.VerdictDone {
+	if a.redis != nil && (op.Kind == stock.OpSync || op.Kind == stock.OpSet) && op.Result.Verdict == stock.VerdictDone {
 		go a.mendRegisters(op.SKU, op.Result.Facts)
 	}
 }
 
 // mendRegisters makes a SKU's registers anew if they hold something that no fact can replace: a sync or set is the operator's remedy
-// after somebody else wrote to stockgate's keys. Both raise the SKU's ver, so a wrong number that looks sound is replaced by their fact; of
-// sound registers a load changes only what is older.
+// after somebody else wrote to stockgate's keys. Of sound registers a load changes only what is older.
 func (a *app) mendRegisters(sku string, facts []stock.Fact) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
@@ -56,6 +58,7 @@ func (a *app) status() api.Status {
 	s.Deployment = a.deployment()
 	s.Sale = api.Sale{Version: a.sale.current.Load().version, Activities: a.sale.activities()}
 	s.Unresolved = a.unresolved()
+	s.Upstreams = a.upstreams()
 	if offset, uncertainty, measured := a.beat.Offset(); measured {
 		s.Clock = api.Clock{OffsetMS: milliseconds(offset), UncertaintyMS: milliseconds(uncertainty), MeasuredAt: s.Database.SeenAt}
 	}
@@ -70,6 +73,23 @@ func (a *app) status() api.Status {
 		}
 	}
 	return s
+}
+
+// upstreams are those of the public side, by name.
+func (a *app) upstreams() []api.Upstream {
+	list := []api.Upstream{}
+	for _, u := range a.server.Upstreams() {
+		up := api.Upstream{Name: u.Name, Breaker: "off"}
+		if u.HasBreaker {
+			up.Breaker, up.Since = u.Breaker.State.String(), u.Breaker.Since
+			if u.Breaker.State != breaker.Closed {
+				up.Reason = u.Breaker.Reason
+			}
+		}
+		list = append(list, up)
+	}
+	slices.SortFunc(list, func(x, y api.Upstream) int { return strings.Compare(x.Name, y.Name) })
+	return list
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -19,9 +19,21 @@ func (ch *checker) checkUpstreams() {
 			"must be a path with {reservation} in it, such as /orders/by-reservation/{reservation}", quote(u.Resolve))
 		ch.failIf(u.Void != "" && !validByReservation(u.Void), under(path, "void"),
 			"must be a path with {reservation} in it, such as /orders/by-reservation/{reservation}/void", quote(u.Void))
+		ch.checkUpstreamBreaker(path, u)
 		keys := under(path, "sign.keys")
 		ch.unique(keys, "id", mapped(u.Sign.Keys, func(k SignKey) string { return k.ID }))
 	}
+}
+
+func (ch *checker) checkUpstreamBreaker(path string, u Upstream) {
+	b, most := u.Breaker, under(path, "breaker.open_max")
+	ch.failIf(b.Open > b.OpenMax, under(path, "breaker.open"), "must not be above "+most+" ("+b.OpenMax.String()+")", b.Open.String(), most)
+	ch.failIf(u.Health != "" && !validTarget(u.Health), under(path, "health"), "must be a path such as /healthz", quote(u.Health))
+}
+
+// validTarget: what can stand in a request line.
+func validTarget(s string) bool {
+	return strings.HasPrefix(s, "/") && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })
 }
 
 // checkUpstreamURL gives what is wrong with an upstream's URL, "" if nothing, and the URL without any password.
@@ -48,8 +60,7 @@ func validPort(s string) bool {
 }
 
 func validByReservation(s string) bool {
-	return strings.HasPrefix(s, "/") && strings.Count(s, "{reservation}") == 1 &&
-		!strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' || r == '#' })
+	return validTarget(s) && strings.Count(s, "{reservation}") == 1
 }
 
 // reservedRoutes are names under which reservations are kept that came in by no route.

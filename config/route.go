@@ -44,7 +44,31 @@ type Upstream struct {
 	// forwarded when nothing was left to deduct. 2xx also if there is no such order. Empty: such an order waits, shown, for new stock or
 	// for somebody's word.
 	Void string `yaml:"void" range:"0..2048"`
-	Sign Sign   `yaml:"sign"`
+	// Stands before this upstream: while it does not work nothing is sent there and no stock is taken for it; requests get 503 UNAVAILABLE.
+	Breaker UpstreamBreaker `yaml:"breaker"`
+	// Path that is asked with GET while the breaker is open, such as /healthz: an answer from 200 to 399 lets one request try. Empty: a
+	// connection is enough. It is asked at no other time.
+	Health string `yaml:"health" range:"0..2048"`
+	Sign   Sign   `yaml:"sign"`
+}
+
+// UpstreamBreaker opens after a row of failures, or when too many of the recent requests failed: no connection, no whole reply in time, 502,
+// 503, 504, and for an order every 5xx that leaves open what became of it.
+type UpstreamBreaker struct {
+	// false: there is none, everything is sent.
+	Enabled bool `yaml:"enabled" default:"true"`
+	// Failures in a row that open it.
+	Failures int `yaml:"failures" default:"5" range:"1..1000"`
+	// Share of failed requests in the window that opens it.
+	Ratio float64 `yaml:"ratio" default:"0.5" range:"0.01..1"`
+	// Requests there must be in the window before the ratio counts.
+	Requests int `yaml:"requests" default:"20" range:"1..1000000"`
+	// Time over which the ratio is taken.
+	Window Duration `yaml:"window" default:"10s" range:"1s..10m"`
+	// How long it stays open at first, with jitter. Then the upstream is probed and one request tries; each failure doubles the time.
+	Open Duration `yaml:"open" default:"1s" range:"100ms..10m"`
+	// Longest it stays open between two probes.
+	OpenMax Duration `yaml:"open_max" default:"30s" range:"100ms..10m"`
 }
 
 // Sign is about Stockgate-Signature, by which a backend knows that a request passed the gateway.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/stockgate/stockgate/gateway/breaker"
 )
 
 // Defaults of Config, taken where a field is zero.
@@ -86,6 +88,10 @@ type Upstream struct {
 	BodyBytes int
 	// TLS is used with https; nil: the system's roots.
 	TLS *tls.Config
+	// Breaker keeps requests away while the upstream does not work; its Name, Probe and OnOpen are ours. nil: there is none.
+	Breaker *breaker.Config
+	// Health is a path that is asked before an open breaker lets a request try, e.g. /healthz; "": a connection alone is tried.
+	Health string
 	// SignKeys sign what goes to the backend; the first signs. None: no signature.
 	SignKeys []SignKey
 }
@@ -214,6 +220,19 @@ func (u *Upstream) validate() error {
 		return fmt.Errorf("upstreams.%s.max_connections is %d, must be at least 1", u.Name, u.MaxConnections)
 	case u.Timeout < 0 || u.DialTimeout < 0 || u.IdleTimeout < 0:
 		return fmt.Errorf("upstreams.%s: time-outs must not be negative", u.Name)
+	}
+	return u.validateBreaker()
+}
+
+func (u *Upstream) validateBreaker() error {
+	if u.Health != "" && u.Health[0] != '/' {
+		return fmt.Errorf("upstreams.%s.health is %q, must be a path", u.Name, u.Health)
+	}
+	if u.Breaker == nil {
+		return nil
+	}
+	if err := u.Breaker.Validate(); err != nil {
+		return fmt.Errorf("upstreams.%s.breaker: %w", u.Name, err)
 	}
 	return nil
 }

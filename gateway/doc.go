@@ -9,7 +9,7 @@
 //     another method on it 405.
 //  3. origin    the client's address, believed from trusted proxies only (forwarded.go).
 //  4. extract   lines, user, activity, request id (extract.go, lines.go, read.go, json.go). Whatever has two readings is 400.
-//  5. limits    the chain of filters (package filters): 429.
+//  5. limits    the upstream's breaker (package breaker, verdict.go): 503. Then the chain of filters (package filters): 429.
 //  6. slot      a connection of the upstream, or 503 QUEUE_FULL. It is taken before the stock, so that who has stock can send.
 //  7. admit     package admission: a refusal, a kept answer, or a pass.
 //  8. forward   the message is written once, before the pass's SendBefore (outgoing.go, upstream.go).

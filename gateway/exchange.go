@@ -7,6 +7,7 @@ import (
 
 	"github.com/stockgate/stockgate/filters"
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -37,7 +38,10 @@ type perRequest struct {
 	route   *route // nil: none was found
 
 	// held are the things to give back, whatever happens.
-	held struct{ limits, slot bool }
+	held struct {
+		limits, slot, leave bool
+		ticket              breaker.Ticket // of leave
+	}
 	// pass is not nil from the admission to the booking.
 	pass *admission.Pass
 	// sending: the backend may have been given something of the request.
@@ -88,6 +92,7 @@ func (e *exchange) giveSlot() {
 // giveBack is safe to repeat.
 func (e *exchange) giveBack() {
 	e.giveSlot()
+	e.judge(breaker.Nothing, nil)
 	if e.held.limits {
 		e.held.limits = false
 		e.setup.limits.Leave(&e.limits)

@@ -25,6 +25,11 @@ func (e *exchange) serveGuarded() {
 		e.refuseUnlessKnown(p)
 		return
 	}
+	if p := e.passBreaker(); p != nil {
+		p.byRules = true // what was admitted before it opened is still answered
+		e.refuseUnlessKnown(p)
+		return
+	}
 	if !e.enter() || !e.takeSlot() {
 		return
 	}
@@ -98,8 +103,10 @@ func (e *exchange) forward() {
 	e.route.upstream.metrics.observe(sent, err, time.Since(begin))
 	switch {
 	case !sent:
+		e.judge(verdictOfError(err), err)
 		e.neverSent(err)
 	case err != nil:
+		e.judge(verdictOfError(err), err)
 		e.unknown(0, reasonOfError(err), e.route.upstream.noReply(err), zap.Error(err))
 	default:
 		e.answered()
@@ -151,7 +158,9 @@ func (e *exchange) answered() {
 	dropListed(&resp.Header)
 	said := cleanReply(&resp.Header)
 	status := resp.StatusCode()
-	switch kind := kindOf(status, said); kind {
+	kind := kindOf(status, said)
+	e.judgeReply(verdictOfOrder(kind, status), status)
+	switch kind {
 	case admission.Accepted, admission.Rejected:
 		confirm := kind == admission.Accepted && e.route.confirm && status >= 200 && status < 300
 		e.book(admission.Outcome{Kind: kind, Answer: e.setup.keeper.keep(resp), Confirm: confirm})

@@ -11,6 +11,10 @@ import (
 
 // servePlain proxies a request of a route without admit: limits and a slot, and then as it is.
 func (e *exchange) servePlain() {
+	if p := e.passBreaker(); p != nil {
+		e.refuse(p)
+		return
+	}
 	if e.enter() && e.takeSlot() {
 		e.proxy()
 	}
@@ -26,9 +30,11 @@ func (e *exchange) proxy() (kind admission.OutcomeKind, whole bool) {
 	u.metrics.observe(sent, err, time.Since(begin))
 	if err == nil {
 		header := &e.ctx.Response.Header
+		e.judgeReply(verdictOfReply(header.StatusCode()), header.StatusCode())
 		dropListed(header)
 		return kindOf(header.StatusCode(), cleanReply(header)), true
 	}
+	e.judge(verdictOfError(err), err)
 	e.s.log.Warn("a backend did not answer a request that needs no stock", zap.String("route", e.route.name), zap.String("upstream", u.name),
 		zap.Bool("sent", sent), zap.Error(err))
 	if !sent {

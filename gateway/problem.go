@@ -88,7 +88,7 @@ var answers = renderAll([]answer{
 	{code: stock.CodeQueueTimeout, status: 503, wait: waitJitter, title: "Waited too long"},
 	{code: stock.CodePaused, status: 503, wait: waitJitter, title: "Sales of this SKU are paused"},
 	{code: stock.CodeNotLoaded, status: 503, wait: waitJitter, title: "The SKU is being loaded"},
-	{code: stock.CodeUnavailable, status: 503, wait: waitJitter, title: "Stock cannot be proven now"},
+	{code: stock.CodeUnavailable, status: 503, wait: waitJitter, title: "Not available now"},
 	{code: stock.CodeCorruptStock, status: 503, wait: waitJitter, title: "The stock of this SKU is not a number that can be sold from"},
 	{code: stock.CodeBackendFailed, status: 502, wait: waitPlain, title: "The backend was not reached; nothing was ordered"},
 	{code: stock.CodeOutcomeUnknown, status: 504, wait: waitPlain, title: "The backend was asked and its outcome is unknown; repeat with the same request id"},

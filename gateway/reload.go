@@ -37,7 +37,7 @@ func (s *Server) take(next, old *setup) {
 	s.setup.Store(next)
 	for _, u := range old.upstreams {
 		if !next.has(u) {
-			u.client.CloseIdleConnections()
+			u.close()
 		}
 	}
 	s.metrics.keep(next.labels())

@@ -198,7 +198,7 @@ func (s *Server) closeSilent() {
 
 func (s *Server) closeUpstreams() {
 	for _, u := range s.setup.Load().upstreams {
-		u.client.CloseIdleConnections()
+		u.close()
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"strconv"
 
 	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -37,16 +39,16 @@ func (s *Server) newSetup(cfg *Config, parts *Parts, old *setup) (*setup, error)
 	if parts.ShadowLimits != nil {
 		u.shadowLimits = parts.ShadowLimits
 	}
-	return u, u.addRoutes(s.metrics, s.rules, old)
+	return u, u.addRoutes(s.metrics, s.rules, s.log, old)
 }
 
-func (u *setup) addRoutes(m *metrics, rules Rules, old *setup) error {
+func (u *setup) addRoutes(m *metrics, rules Rules, log *zap.Logger, old *setup) error {
 	byName := map[string]*upstream{}
 	for _, c := range u.cfg.Upstreams {
 		up := old.unchanged(&c)
 		if up == nil {
 			var err error
-			if up, err = newUpstream(c, m.ofUpstream(c.Name)); err != nil {
+			if up, err = newUpstream(c, m.ofUpstream(c.Name), log); err != nil {
 				return err
 			}
 		}
@@ -75,6 +77,22 @@ func (u *setup) addStatusRoutes(m *metrics) {
 				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit), metrics: m.route(c.Name + "/status")})
 		}
 	}
+}
+
+// UpstreamStats is for metrics and status pages.
+type UpstreamStats struct {
+	Name       string
+	Breaker    breaker.Stats
+	HasBreaker bool // false: Breaker says nothing
+}
+
+// Upstreams tells of all upstreams, in the order of the configuration. It takes no lock.
+func (s *Server) Upstreams() []UpstreamStats {
+	var list []UpstreamStats
+	for _, u := range s.setup.Load().upstreams {
+		list = append(list, UpstreamStats{Name: u.name, Breaker: u.breaker.Stats(), HasBreaker: u.breaker != nil})
+	}
+	return list
 }
 
 // bodyBytes is the longest body on a route; nil: unknown route.

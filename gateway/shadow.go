@@ -42,6 +42,11 @@ func (e *exchange) mode() Mode {
 func (e *exchange) serveShadow(unread *problem) {
 	e.inShadow = true
 	taken := e.decideInShadow(unread)
+	if p := e.passBreaker(); p != nil {
+		e.giveBackInShadow(taken)
+		e.refuse(p)
+		return
+	}
 	if !e.takeSlot() {
 		e.giveBackInShadow(taken)
 		return

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/internal/crashpoint"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -28,6 +30,10 @@ type upstream struct {
 	key     *SignKey
 	metrics *upstreamMetrics
 
+	breaker                   *breaker.Breaker // nil: none
+	health                    string           // path that its probe asks; "": it only connects
+	breakerKey, breakerDetail string
+
 	// wide holds readers for the rare reply whose header does not fit in the usual buffer.
 	wide sync.Pool
 }
@@ -37,7 +43,7 @@ const (
 	interimMax       = 8 // 1xx answers before the real one
 )
 
-func newUpstream(c Upstream, m *upstreamMetrics) (*upstream, error) {
+func newUpstream(c Upstream, m *upstreamMetrics, log *zap.Logger) (*upstream, error) {
 	parsed, err := url.Parse(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("upstreams.%s.url: %w", c.Name, err)
@@ -60,7 +66,29 @@ func newUpstream(c Upstream, m *upstreamMetrics) (*upstream, error) {
 		ReadBufferSize:            usualHeaderBytes,
 	}
 	u.wide.New = func() any { return bufio.NewReaderSize(nil, UpstreamHeaderBytesMax) }
+	u.addBreaker(c, log)
 	return u, nil
+}
+
+func (u *upstream) addBreaker(c Upstream, log *zap.Logger) {
+	if c.Breaker == nil {
+		return
+	}
+	own := *c.Breaker
+	own.Name, own.Log, own.Probe, own.ProbeTimeout = c.Name, log, u.probe, c.DialTimeout
+	if u.health = c.Health; u.health != "" {
+		own.ProbeTimeout = c.Timeout
+	}
+	own.OnOpen = u.client.CloseIdleConnections // where requests fail in a row, the idle connections are no better
+	u.breakerKey = "upstreams." + c.Name + ".breaker"
+	u.breakerDetail = "upstream " + c.Name + " does not work now; this request was not sent there"
+	u.breaker = breaker.New(own)
+}
+
+// close ends what the upstream has open while nothing is under way. Requests that are end as they would.
+func (u *upstream) close() {
+	u.breaker.Stop()
+	u.client.CloseIdleConnections()
 }
 
 func clientTLS(given *tls.Config, name string) *tls.Config {

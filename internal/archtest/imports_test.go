@@ -33,7 +33,7 @@ var onlyIn = []struct {
 	{"modernc.org/sqlite", []string{"ledger", "locks", "reconcile/orders", "examples/orderservice"}, "the ledger is the only writer"},
 	{"github.com/valyala/fasthttp", []string{"filters", "gateway", "bench"}, "the core speaks no HTTP"},
 	{"go.yaml.in/yaml", []string{"config"}, "one place reads configuration"},
-	{"github.com/sony/gobreaker", []string{"fallback"}, "one breaker"},
+	{"github.com/sony/gobreaker", []string{"fallback", "gateway/breaker"}, "one breaker of Redis nodes, one of upstreams"},
 	{"github.com/spf13/cobra", []string{"main"}, "commands live in main"},
 	{module + "/config", []string{"main", "config"}, "packages have plain Config structs of their own"},
 }

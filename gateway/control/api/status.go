@@ -14,6 +14,8 @@ type Status struct {
 
 	Redis    Redis    `json:"redis"`
 	Database Database `json:"database"`
+	// Upstreams are the backends, by name.
+	Upstreams []Upstream `json:"upstreams,omitempty"`
 
 	LiveReplicas int     `json:"live_replicas"`
 	Queues       []Queue `json:"queues,omitempty"`
@@ -83,6 +85,15 @@ type Redis struct {
 	// Partitions that this replica may sell from, of PartitionsTotal; the others go through the database.
 	PartitionsOpen  int `json:"partitions_open,omitempty"`
 	PartitionsTotal int `json:"partitions_total,omitempty"`
+}
+
+// Upstream says how this replica gets on with an upstream.
+type Upstream struct {
+	Name    string `json:"name"`
+	Breaker string `json:"breaker"` // closed | open | probing | trial; "off": there is none
+	// Reason is the last failure of a breaker that is not closed.
+	Reason string    `json:"reason,omitempty"`
+	Since  time.Time `json:"since,omitzero"` // of the breaker's state
 }
 
 // Database says how this replica gets on with the database.
