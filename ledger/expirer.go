@@ -59,6 +59,7 @@ type Expirer struct {
 	store          ExpiryStore
 	worker         loop.Worker
 	publish        Publisher // nil: there is no Redis
+	routes         atomic.Pointer[expiryRoutes]
 	expire, forget *loop.Loop
 	expired        atomic.Uint64
 	stuck          atomic.Int64
@@ -66,6 +67,14 @@ type Expirer struct {
 	// Of the loop alone, as its last pass found them: past their time, with units that cannot be put back, and of routes that are not
 	// configured.
 	broken, foreign int64
+}
+
+// expiryRoutes are ExpirerConfig.Routes, complete, and Asked.
+type expiryRoutes struct{ ends, asked []string }
+
+// SetRoutes changes ExpirerConfig.Routes and Asked from the next pass on.
+func (e *Expirer) SetRoutes(routes, asked []string) {
+	e.routes.Store(&expiryRoutes{ends: sortedSet(append(slices.Clone(routes), stock.RouteAPI, stock.RouteImport)), asked: slices.Clone(asked)})
 }
 
 // expirerLease is also the actor in the ledger.
@@ -82,8 +91,8 @@ func NewExpirer(store ExpiryStore, worker loop.Worker, publish Publisher, cfg Ex
 	if cfg.Batch <= 0 {
 		cfg.Batch = 500
 	}
-	cfg.Routes = sortedSet(append(slices.Clone(cfg.Routes), stock.RouteAPI, stock.RouteImport))
 	e := &Expirer{cfg: cfg, store: store, worker: worker, publish: publish}
+	e.SetRoutes(cfg.Routes, cfg.Asked)
 	e.expire = loop.New("expirer", cfg.Every, cfg.Log, e.pass)
 	e.forget = loop.New("forget_answers", cfg.ForgetEvery, cfg.Log, e.forgetPass)
 	return e
@@ -119,19 +128,20 @@ func (e *Expirer) lease(ctx context.Context) (bool, error) {
 func (e *Expirer) pass(ctx context.Context) (failed error) {
 	var last stock.ExpiredRow
 	var stuck int64
+	routes := e.routes.Load()
 	for {
 		if ok, err := e.lease(ctx); err != nil || !ok {
 			e.stuck.Store(0) // whoever has the lease counts them
 			return cmp.Or(err, failed)
 		}
-		rows, err := e.store.Expired(ctx, e.cfg.Routes, last, e.cfg.Batch)
+		rows, err := e.store.Expired(ctx, routes.ends, last, e.cfg.Batch)
 		if err != nil {
 			return err
 		}
 		n, err := e.release(ctx, rows)
 		failed, stuck = cmp.Or(err, failed), stuck+n
 		if len(rows) < e.cfg.Batch {
-			unserved, err := e.unserved(ctx)
+			unserved, err := e.unserved(ctx, routes)
 			e.show(stuck, unserved)
 			return cmp.Or(failed, err)
 		}
@@ -140,8 +150,8 @@ func (e *Expirer) pass(ctx context.Context) (failed error) {
 }
 
 // unserved counts what is past its time and of no route that this configuration has, and logs it whenever that has changed.
-func (e *Expirer) unserved(ctx context.Context) (int64, error) {
-	n, err := e.store.Unserved(ctx, slices.Concat(e.cfg.Routes, e.cfg.Asked))
+func (e *Expirer) unserved(ctx context.Context, routes *expiryRoutes) (int64, error) {
+	n, err := e.store.Unserved(ctx, slices.Concat(routes.ends, routes.asked))
 	if err != nil {
 		return e.foreign, err
 	}

@@ -120,7 +120,7 @@ func TestFailuresAreNoAnswers(t *testing.T) {
 	f := func(what string, want result, h http.HandlerFunc) {
 		t.Helper()
 		w := newWorld(t, knows404(h))
-		got := w.upstreams["orders"].ask(context.Background(), someID, false)
+		got := w.now.Load().upstreams["orders"].ask(context.Background(), someID, false)
 		if got.result != want {
 			t.Errorf("%s: %s (%s), want %s", what, got.result, got.detail, want)
 		}
@@ -284,7 +284,7 @@ func TestAsksAreBoundedAndTheRestHaveNoAnswerAtOnce(t *testing.T) {
 		t.Errorf("busy was counted %v times", n)
 	}
 	patient := make(chan answer, 1) // the job waits for a place instead
-	go func() { patient <- w.upstreams["orders"].ask(context.Background(), someID, true) }()
+	go func() { patient <- w.now.Load().upstreams["orders"].ask(context.Background(), someID, true) }()
 	close(g.open)
 	group.Wait()
 	if got := <-patient; got.result != resultNoOrder {
@@ -304,7 +304,7 @@ func TestACallersEndDoesNotEndTheQuestion(t *testing.T) {
 	left := make(chan bool, 1)
 	go func() { _, ok := w.Ask(ctx, "place", someID); left <- ok }()
 	<-g.reached
-	shared := w.upstreams["orders"].flights.now(someID)
+	shared := w.now.Load().upstreams["orders"].flights.now(someID)
 	leave()
 	if <-left {
 		t.Error("there was an answer before the order service gave one")

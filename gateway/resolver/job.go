@@ -25,6 +25,7 @@ const (
 // job resolves what is due at one upstream.
 type job struct {
 	u        *upstream
+	routes   []Route
 	names    []string // of the routes
 	sold     map[string]bool
 	cfg      *Config
@@ -34,10 +35,14 @@ type job struct {
 	parallel int
 	looked   time.Time // when the rows were last counted without asking
 	stuck    atomic.Int64
+
+	// Guarded by the Resolver's lock; nil before the job was begun.
+	stop  context.CancelFunc
+	ended chan struct{}
 }
 
 func newJob(u *upstream, routes []Route, cfg *Config, parts *Parts) *job {
-	j := &job{u: u, cfg: cfg, parts: parts, sold: map[string]bool{}, parallel: max(cfg.Asks/2, 1)} // the other places are for retries
+	j := &job{u: u, routes: routes, cfg: cfg, parts: parts, sold: map[string]bool{}, parallel: max(cfg.Asks/2, 1)} // the other places are for retries
 	for _, r := range routes {
 		j.names = append(j.names, r.Name)
 		j.sold[r.Name] = r.ConfirmOnSuccess

@@ -245,7 +245,7 @@ func TestUpstreamsHaveJobsOfTheirOwn(t *testing.T) {
 	id := w.rows.add(nil)
 	w.order(id)
 	slowly := make(chan error, 1)
-	go func() { slowly <- w.jobs[1].pass(context.Background()) }()
+	go func() { slowly <- w.now.Load().jobs[1].pass(context.Background()) }()
 	<-g.reached
 	w.mustPass()
 	w.want(id, stock.StateHeld, stock.OutcomeAccepted, "resolved")
@@ -351,11 +351,11 @@ func TestWhatIsStuckIsAskedAboutAtTheSlowestPace(t *testing.T) {
 	w.mustPass()
 	w.orders.AlwaysAsked(orderservice.Fault{Status: 500})
 	w.clock.add(HoldMaxDefault - ProbeEveryDefault + time.Second)
-	w.upstreams["orders"].trust.judge(trusted, "") // the probe is not what this is about
+	w.now.Load().upstreams["orders"].trust.judge(trusted, "") // the probe is not what this is about
 	w.clock.add(ProbeEveryDefault - time.Second)
 	var at []int
 	for since := range 600 {
-		w.upstreams["orders"].trust.judge(trusted, "")
+		w.now.Load().upstreams["orders"].trust.judge(trusted, "")
 		before := w.questions(id)
 		w.mustPass()
 		if w.questions(id) > before {
@@ -373,12 +373,12 @@ func TestWhatHasEndedOtherwiseIsForgotten(t *testing.T) {
 	w := newWorld(t)
 	id := w.rows.add(nil)
 	w.mustPass()
-	if n := len(w.jobs[0].turns.ids); n != 1 {
+	if n := len(w.now.Load().jobs[0].turns.ids); n != 1 {
 		t.Fatalf("%d are remembered, want 1", n)
 	}
 	w.rows.change(id, func(r *heldRow) { r.state = stock.StateReleased })
 	w.mustPass()
-	if n := len(w.jobs[0].turns.ids); n != 0 {
+	if n := len(w.now.Load().jobs[0].turns.ids); n != 0 {
 		t.Errorf("%d are remembered, want none", n)
 	}
 }
@@ -481,7 +481,7 @@ func TestRun(t *testing.T) {
 	}
 	stop()
 	w.Close()
-	if got := w.upstreams["orders"].ask(t.Context(), id, false); got.result != resultGivenUp {
+	if got := w.now.Load().upstreams["orders"].ask(t.Context(), id, false); got.result != resultGivenUp {
 		t.Errorf("after its end there is the answer %+v", got)
 	}
 }

@@ -58,6 +58,14 @@ func (m *metrics) upstream(name string) *upstreamMetrics {
 	return &upstreamMetrics{m, name}
 }
 
+// forget drops an upstream's series.
+func (m *metrics) forget(name string) {
+	by := prometheus.Labels{"upstream": name}
+	for _, of := range []*prometheus.MetricVec{m.asks.MetricVec, m.ended.MetricVec, m.distrusted.MetricVec, m.stuck.MetricVec} {
+		of.DeletePartialMatch(by)
+	}
+}
+
 func (m *upstreamMetrics) asked(r result) { m.of.asks.WithLabelValues(m.name, string(r)).Inc() }
 func (m *upstreamMetrics) end(how string) { m.of.ended.WithLabelValues(m.name, how).Inc() }
 func (m *upstreamMetrics) stuck(n int)    { m.of.stuck.WithLabelValues(m.name).Set(float64(n)) }

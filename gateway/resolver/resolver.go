@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,11 +35,16 @@ type Parts struct {
 
 // Resolver asks order services. It is an admission.Backend and safe for concurrent use. Make one with New; Run does the job, Close ends it.
 type Resolver struct {
-	upstreams map[string]*upstream // that can be asked
-	routes    map[string]Route
-	policies  map[string]Upstream // by route
-	jobs      []*job              // by upstream's name
-	cancel    context.CancelFunc
+	now     atomic.Pointer[services]
+	parts   *Parts
+	metrics *metrics
+	base    context.Context // of all questions
+	cancel  context.CancelFunc
+
+	mu       sync.Mutex      // of what begins and ends jobs
+	running  context.Context // that of Run; nil: it does not run
+	jobs     sync.WaitGroup
+	retiring sync.WaitGroup // upstreams that are gone and still have questions under way
 }
 
 var _ admission.Backend = (*Resolver)(nil)
@@ -55,35 +60,15 @@ func New(cfg Config, parts Parts) (*Resolver, error) {
 		return nil, fmt.Errorf("resolver: %w", err)
 	}
 	base, cancel := context.WithCancel(context.Background())
-	r := &Resolver{upstreams: map[string]*upstream{}, routes: map[string]Route{}, policies: map[string]Upstream{}, cancel: cancel}
-	for _, u := range cfg.Upstreams {
-		r.add(base, u, &cfg, &parts, m)
-	}
-	slices.SortFunc(r.jobs, func(a, b *job) int { return strings.Compare(a.u.Name, b.u.Name) })
+	r := &Resolver{parts: &parts, metrics: m, base: base, cancel: cancel}
+	r.now.Store(r.newServices(&cfg, nil, nil))
 	return r, nil
-}
-
-// add takes an upstream and its routes in. One without routes or without resolve has no job.
-func (r *Resolver) add(base context.Context, u Upstream, cfg *Config, parts *Parts, m *metrics) {
-	var own []Route
-	for _, route := range cfg.Routes {
-		if route.Upstream == u.Name {
-			r.routes[route.Name], r.policies[route.Name] = route, u
-			own = append(own, route)
-		}
-	}
-	if u.Resolve == "" || len(own) == 0 {
-		return
-	}
-	up := newUpstream(base, u, cfg, m.upstream(u.Name))
-	r.upstreams[u.Name] = up
-	r.jobs = append(r.jobs, newJob(up, own, cfg, parts))
 }
 
 // Policy tells whether the route's order service can be asked, whether it keeps one order per reservation, and its order_delay. A route
 // that is not configured can be asked about at nobody.
 func (r *Resolver) Policy(route string) (asks, unique bool, delay time.Duration) {
-	u, known := r.policies[route]
+	u, known := r.now.Load().policies[route]
 	if !known {
 		return false, false, 0
 	}
@@ -93,7 +78,8 @@ func (r *Resolver) Policy(route string) (asks, unique bool, delay time.Duration)
 // Ask blocks until the route's order service has said what became of the reservation, at most until ctx ends and for three questions'
 // time. What it says is no older than the call. ok false: there is no answer that can be relied on.
 func (r *Resolver) Ask(ctx context.Context, route string, id stock.ID) (state admission.BackendState, ok bool) {
-	u := r.upstreams[r.routes[route].Upstream]
+	s := r.now.Load()
+	u := s.upstreams[s.policies[route].Name]
 	if u == nil {
 		return admission.NoOrder, false
 	}
@@ -103,7 +89,7 @@ func (r *Resolver) Ask(ctx context.Context, route string, id stock.ID) (state ad
 // Routes are those whose reservations time does not end without a question: their upstream has resolve. Sorted.
 func (r *Resolver) Routes() []string {
 	var names []string
-	for _, j := range r.jobs {
+	for _, j := range r.now.Load().jobs {
 		names = append(names, j.names...)
 	}
 	slices.Sort(names)
@@ -119,7 +105,7 @@ type Distrust struct {
 // Distrusted are the upstreams whose word is not believed now, by name.
 func (r *Resolver) Distrusted() []Distrust {
 	var all []Distrust
-	for _, j := range r.jobs {
+	for _, j := range r.now.Load().jobs {
 		if detail, yes := j.u.trust.distrusts(); yes {
 			all = append(all, Distrust{j.u.Name, detail})
 		}
@@ -129,7 +115,7 @@ func (r *Resolver) Distrusted() []Distrust {
 
 // Stuck is how many held reservations are past hold_max without an answer, as far as this replica has looked.
 func (r *Resolver) Stuck() (n int) {
-	for _, j := range r.jobs {
+	for _, j := range r.now.Load().jobs {
 		n += int(j.stuck.Load())
 	}
 	return n
@@ -137,27 +123,33 @@ func (r *Resolver) Stuck() (n int) {
 
 // Loops are the jobs, one an upstream that can be asked, for metrics.
 func (r *Resolver) Loops() []*loop.Loop {
-	loops := make([]*loop.Loop, len(r.jobs))
-	for i, j := range r.jobs {
-		loops[i] = j.loop
+	var loops []*loop.Loop
+	for _, j := range r.now.Load().jobs {
+		loops = append(loops, j.loop)
 	}
 	return loops
 }
 
 // Run does the jobs until ctx ends. Ask goes on until Close.
 func (r *Resolver) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for _, l := range r.Loops() {
-		wg.Go(func() { l.Run(ctx) })
+	r.mu.Lock()
+	r.running = ctx
+	for _, j := range r.now.Load().jobs {
+		r.beginLocked(j)
 	}
-	wg.Wait()
+	r.mu.Unlock()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.running = nil
+	r.mu.Unlock()
+	r.jobs.Wait()
 }
 
 // Close breaks off the questions under way and waits for their end. Whoever asks afterwards has no answer. Call it after Run has returned.
 func (r *Resolver) Close() {
 	r.cancel()
-	for _, u := range r.upstreams {
-		u.flights.close()
-		u.http.CloseIdleConnections()
+	for _, u := range r.now.Load().upstreams {
+		u.close()
 	}
+	r.retiring.Wait()
 }

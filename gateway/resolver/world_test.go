@@ -98,7 +98,7 @@ func newWorld(t *testing.T, settings ...setting) *world {
 		t.Fatal(err)
 	}
 	w.Resolver = r
-	for _, j := range r.jobs { // exact waits
+	for _, j := range r.now.Load().jobs { // exact waits
 		j.turns.jitter = func(d time.Duration) time.Duration { return d }
 		j.u.circuit.jitter = j.turns.jitter
 	}
@@ -166,7 +166,7 @@ func (w *world) cancel(order string) { w.t.Helper(); w.shop(http.MethodDelete, "
 
 // pass is one pass of the job of upstream orders.
 func (w *world) pass() error {
-	for _, j := range w.jobs {
+	for _, j := range w.now.Load().jobs {
 		if j.u.Name == "orders" {
 			return j.pass(context.Background())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,12 +50,11 @@ type Parts struct {
 
 // Job mends surplus. Make one with New; Run does it until its context ends.
 type Job struct {
-	cfg       Config
-	parts     Parts
-	upstreams map[string]*upstream // by route
-	sold      map[string]bool      // routes whose accepted orders are paid ones
-	loop      *loop.Loop
-	metrics   *metrics
+	cfg      Config
+	parts    Parts
+	services atomic.Pointer[services]
+	loop     *loop.Loop
+	metrics  *metrics
 
 	mu      sync.Mutex
 	counts  map[stock.CompensationState]int64
@@ -71,16 +71,9 @@ func New(cfg Config, parts Parts) (*Job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compensation: %w", err)
 	}
-	j := &Job{cfg: cfg, parts: parts, upstreams: map[string]*upstream{}, sold: map[string]bool{}, metrics: m}
-	for _, u := range cfg.Upstreams {
-		up := newUpstream(u, cfg.Parallel)
-		for _, r := range cfg.Routes {
-			if r.Upstream == u.Name {
-				j.upstreams[r.Name], j.sold[r.Name] = up, r.ConfirmOnSuccess
-				m.upstream(u.Name)
-			}
-		}
-	}
+	j := &Job{cfg: cfg, parts: parts, metrics: m}
+	j.services.Store(newServices(&cfg, nil, nil))
+	m.keep(j.services.Load().names())
 	j.loop = loop.New("compensation", cfg.Every, cfg.Log, j.pass)
 	return j, nil
 }
@@ -91,7 +84,7 @@ func (j *Job) Loop() *loop.Loop { return j.loop }
 // Run does the job until ctx ends.
 func (j *Job) Run(ctx context.Context) {
 	j.loop.Run(ctx)
-	for _, u := range j.upstreams {
+	for _, u := range j.services.Load().upstreams {
 		u.http.CloseIdleConnections()
 	}
 }

@@ -23,13 +23,14 @@ const (
 type repair struct {
 	*Job
 	*stock.Compensation
+	*services
 	row *stock.Row
 }
 
 // mend does what can be done about one repair now, and ends it or puts its next time off. What fails is put off, too, so that it does not
 // keep the others from their turn.
 func (j *Job) mend(ctx context.Context, c *stock.Compensation, row *stock.Row) error {
-	r := &repair{j, c, row}
+	r := &repair{j, c, j.services.Load(), row}
 	err := r.guarded(ctx)
 	if err == nil {
 		return nil

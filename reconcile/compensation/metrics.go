@@ -1,6 +1,8 @@
 package compensation
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stockgate/stockgate/stock"
@@ -25,6 +27,9 @@ type metrics struct {
 	surplus prometheus.Gauge
 	ended   *prometheus.CounterVec
 	voids   *prometheus.CounterVec
+
+	mu    sync.Mutex
+	names map[string]bool // of the upstreams in voids
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -50,11 +55,21 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// upstream makes an upstream's series, all of them, so that a rate is there from the start.
-func (m *metrics) upstream(name string) {
-	for _, r := range results {
-		m.voids.WithLabelValues(name, string(r))
+// keep has the series of these upstreams and no others. They are all made at once, so that a rate is there from the start.
+func (m *metrics) keep(names map[string]bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name := range m.names {
+		if !names[name] {
+			m.voids.DeletePartialMatch(prometheus.Labels{"upstream": name})
+		}
 	}
+	for name := range names {
+		for _, r := range results {
+			m.voids.WithLabelValues(name, string(r))
+		}
+	}
+	m.names = names
 }
 
 func (m *metrics) show(counts map[stock.CompensationState]int64) {
@@ -69,6 +84,13 @@ func (m *metrics) show(counts map[stock.CompensationState]int64) {
 }
 
 func (m *metrics) end(how ended) { m.ended.WithLabelValues(string(how)).Inc() }
+
+// voided counts a call, unless its upstream is gone meanwhile.
 func (m *metrics) voided(upstream string, how result) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.names[upstream] {
+		return
+	}
 	m.voids.WithLabelValues(upstream, string(how)).Inc()
 }

@@ -69,7 +69,7 @@ func (w *world) again(cfg Config) {
 	}
 	w.Job = job
 	w.t.Cleanup(func() {
-		for _, u := range job.upstreams {
+		for _, u := range job.services.Load().upstreams {
 			u.http.CloseIdleConnections()
 		}
 	})
