@@ -38,7 +38,8 @@ type Upstream struct {
 	// Longest the backend may still create an order after it was asked to. Until then a retry does not take over an order of unknown
 	// outcome. Not below timeout.
 	OrderDelay Duration `yaml:"order_delay" default:"60s" range:"0s..24h"`
-	// It keeps one order per reservation, whatever is sent twice. Then a retry may take over without waiting for order_delay.
+	// It keeps one order per reservation, whatever is sent twice, and answers a second time as it did the first. Then a retry may take over
+	// without waiting for order_delay.
 	Unique bool `yaml:"unique" default:"false"`
 	// Path that makes the order of a reservation void by POST, with {reservation} in it: for an eventual SKU's order that had been
 	// forwarded when nothing was left to deduct. 2xx also if there is no such order. Empty: such an order waits, shown, for new stock or

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stockgate/stockgate/gateway/control/api"
 	"github.com/stockgate/stockgate/internal/orderservice"
+	"github.com/stockgate/stockgate/luascripts"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -26,7 +27,7 @@ func (r *chaosRun) judge() {
 	cache := r.cache(r.t)
 	deadline := time.Now().Add(chaosPatience)
 	for {
-		s := r.snapshot(r.t, r.store, cache, r.replies, r.plan.skus)
+		s := r.atRest(cache, deadline)
 		s.Orders = r.mine(s.Orders)
 		s.Stall = time.Since(r.began) // what was told under faults is judged by the whole time of them
 		left := r.wrong(s)
@@ -42,10 +43,28 @@ func (r *chaosRun) judge() {
 	r.probe()
 }
 
+// atRest looks until servers answer: a connection from before a fault may still be in somebody's pool.
+func (r *chaosRun) atRest(cache *luascripts.Client, deadline time.Time) *stock.Snapshot {
+	r.t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		s, err := r.trySnapshot(ctx, r.t, r.store, cache, r.replies, r.plan.skus)
+		cancel()
+		if err == nil {
+			return s
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatal(err)
+		}
+		r.note("not looked at: %v", err)
+		<-time.After(100 * time.Millisecond)
+	}
+}
+
 // wrong is everything that must not be at rest.
 func (r *chaosRun) wrong(s *stock.Snapshot) []stock.Violation {
 	list := r.unfinished(s)
-	list = append(list, slices.DeleteFunc(stock.Check(s, true), func(v stock.Violation) bool { return r.lost[v.ID.String()] || madeVoid(s, v) })...)
+	list = append(list, slices.DeleteFunc(stock.Check(s, true), func(v stock.Violation) bool { return r.lost[v.ID.String()] || madeVoid(s, v) || r.cancelledFirst(s, v) })...)
 	list = append(list, r.surplus(s)...)
 	if len(list) > 0 {
 		return list
@@ -102,6 +121,22 @@ func madeVoid(s *stock.Snapshot, v stock.Violation) bool {
 		}
 	}
 	return false
+}
+
+// bookWait is how long a client's answer waits for its commit; then the client is answered first.
+const bookWait = 250 * time.Millisecond
+
+// cancelledFirst: a buyer was answered before the answer was committed, because the database took its time, and cancelled at once. The
+// release was committed before the answer, so for a moment the released row had none to give again, and a retry was decided anew.
+func (r *chaosRun) cancelledFirst(s *stock.Snapshot, v stock.Violation) bool {
+	o, known := r.ordersByReservation()[v.ID.String()]
+	if v.Invariant != 4 || !strings.Contains(v.Detail, "had won, a retry got") || !known || o.State != orderservice.Cancelled {
+		return false
+	}
+	released := slices.ContainsFunc(s.Reservations, func(row stock.Row) bool { return row.ID == v.ID && row.State == stock.StateReleased })
+	return released && slices.ContainsFunc(r.replies, func(got told) bool {
+		return got.Reservation == v.ID && got.Won() && got.Done.Sub(o.At) >= bookWait
+	})
 }
 
 // ordersByReservation is the order service's record of this seed, without the orders that were lost and cancelled.
@@ -201,13 +236,19 @@ func (r *chaosRun) report(when string, list []stock.Violation) {
 	}
 }
 
-// told are the answers that named a reservation.
+// told are the answers that named a reservation, and all others to its request id.
 func (r *chaosRun) told(id stock.ID) string {
 	var b strings.Builder
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	keys := map[string]bool{}
 	for _, got := range r.replies {
-		if !id.IsZero() && got.Reservation == id {
+		if got.Reservation == id {
+			keys[got.Request] = got.Request != ""
+		}
+	}
+	for _, got := range r.replies {
+		if !id.IsZero() && (got.Reservation == id || keys[got.Request]) {
 			fmt.Fprintf(&b, "\n\t%s–%s answer: %d %s from %s (replayed %q)", got.Sent.Format(time.StampMicro), got.Done.Format(time.StampMicro),
 				got.Status, got.Code, got.source, got.replayed)
 		}

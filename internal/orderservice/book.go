@@ -30,13 +30,14 @@ type book struct {
 	voided map[string]bool  // reservations that may have no order any more; at most max
 }
 
-// add records an order and numbers it. Unique: a reservation that has one gets that one again. One that was made void gets none.
+// add records an order and numbers it. Unique: a reservation that has one gets that one again, as it was answered first, whatever has
+// become of it since. One that was made void gets none.
 func (b *book) add(o Order, unique bool) (Order, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	places := b.of[o.Reservation]
 	if unique && o.Reservation != "" && len(places) > 0 {
-		return *b.current(places[0]), nil
+		return b.orders[places[0]].asMade(), nil
 	}
 	if o.Reservation != "" && b.voided[o.Reservation] {
 		return Order{}, errVoid

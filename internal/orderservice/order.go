@@ -55,6 +55,16 @@ func (o *Order) become(to State, now time.Time) {
 	o.History = append(slices.Clip(o.History), Step{to, now})
 }
 
+// asMade is the order as it was when it was accepted.
+func (o *Order) asMade() Order {
+	made := *o
+	made.State, made.History, made.Refunds, made.Lines = Open, o.History[:1:1], nil, slices.Clone(o.Lines)
+	for i := range made.Lines {
+		made.Lines[i].Refunded = 0
+	}
+	return made
+}
+
 // refund takes lines of the order back, all or nothing, and reports whether there was so much left of each. Once nothing is left of any
 // line, the order is cancelled.
 func (o *Order) refund(r Refund) bool {

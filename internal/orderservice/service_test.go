@@ -159,6 +159,20 @@ func TestUniqueKeepsOneOrderPerReservation(t *testing.T) {
 	}
 }
 
+// One request id has one answer also if two gateways bring it, and what has become of the order in between changes nothing.
+func TestUniqueAnswersAlike(t *testing.T) {
+	t.Parallel()
+	b := setup(t, Config{Unique: true})
+	_, first, _ := b.do("POST", "/orders", `{"sku":"a","qty":2}`, reservationHeader, reservation)
+	b.wantStatus(200, "POST", "/orders/1/pay", "")
+	for _, step := range []string{`{"op":"r","lines":[{"sku":"a","qty":1}]}`, `{"op":"s","lines":[{"sku":"a","qty":1}]}`} {
+		b.wantStatus(200, "POST", "/orders/1/refund", step)
+		if status, again, _ := b.do("POST", "/orders", `{"sku":"a","qty":2}`, reservationHeader, reservation); status != 201 || again != first {
+			t.Errorf("%d %s, want %s", status, again, first)
+		}
+	}
+}
+
 func TestWithoutUniqueEveryDoubleIsSeen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, Config{})
