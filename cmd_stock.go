@@ -38,7 +38,7 @@ func newStockCommand() *cobra.Command {
 		f.listCommand(),
 		f.importCommand(),
 		f.historyCommand(),
-		f.noteCommand("sync", "Notice what others wrote to the stock row", (*client.Client).SyncStock),
+		f.noteCommand("sync", "Notice what others wrote to the stock row, and put Redis right", (*client.Client).SyncStock),
 		f.noteCommand("pause", "Stop sales of a SKU", (*client.Client).PauseStock),
 		f.noteCommand("resume", "Restart sales of a SKU", (*client.Client).ResumeStock),
 		f.doubtsCommand(),

@@ -21,13 +21,14 @@ func (a *app) committed(op *stock.Op) {
 		return
 	}
 	core.admitter.Publish(op)
-	if a.redis != nil && (op.Kind == stock.OpSync || op.Kind == stock.OpSet) && op.Result.Verdict == stock.VerdictDone {
+	if a.redis != nil && (op.Kind == stock.OpLoad || op.Kind == stock.OpSet) && op.Result.Verdict == stock.VerdictDone {
 		go a.mendRegisters(op.SKU, op.Result.Facts)
 	}
 }
 
 // mendRegisters makes a SKU's registers anew if they hold something that no fact can replace: a sync or set is the operator's remedy
-// after somebody else wrote to stockgate's keys. Of sound registers a load changes only what is older.
+// after somebody else wrote to stockgate's keys. Both raise the SKU's ver, so a wrong number that looks sound is replaced by their fact; of
+// sound registers a load changes only what is older.
 func (a *app) mendRegisters(sku string, facts []stock.Fact) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()

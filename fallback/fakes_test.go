@@ -279,6 +279,8 @@ type fakeRedis struct {
 	runID string
 	down  bool
 	step  func(string) // may be nil
+	// ends, if set, is told of every end of an entry just before it, under the lock.
+	ends  func(stock.Closing)
 	parts map[int]fakePart
 	skus  map[string]stock.Fact
 	ids   map[stock.ID]stock.Closing
@@ -460,6 +462,9 @@ func (c *fakeClient) CloseNow(ctx context.Context, p int, closings []stock.Closi
 	for _, k := range closings {
 		if k.Claim {
 			continue
+		}
+		if c.ends != nil {
+			c.ends(k)
 		}
 		c.open[p] = slices.DeleteFunc(c.open[p], func(e stock.OpenEntry) bool { return e.ID == k.ID && e.Try == k.Try })
 		if k.Won {

@@ -266,6 +266,32 @@ func (r *fakeRedis) claimKept(id stock.ID) bool {
 	})
 }
 
+// "Settles take from what is granted": an entry keeps its units in out until it is closed, and the fact of its settle takes them from base.
+// Were the entry closed first, Redis would sell them again in between. So who tells rows tells what may be sold before it, or at once.
+func TestWhatAGrantHasLostIsToldBeforeItsEntriesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, redis, _, all := aheadFleet(t, 1)
+		e := aheadEntry(redis, 1, 2)
+		granted := int64(-1) // as Redis has it when the entry ends
+		redis.mu.Lock()
+		redis.ends = func(c stock.Closing) {
+			if c.ID == e.ID {
+				granted = redis.skus["sku-1"].Granted
+			}
+		}
+		redis.mu.Unlock()
+		db.sellAhead("sku-1", 70, 28) // settled, and Redis has not heard
+		db.row(stock.RecentRow{ID: e.ID, Try: e.Try, Fingerprint: e.Fingerprint, State: stock.StateHeld, SKUs: []string{"sku-1"}})
+		all[0].Missed(time.Now().Add(-time.Second))
+		eventually(t, 3*time.Second, "the entry has ended", func() bool { return redis.openIn(partOf("sku-1")) == 0 })
+		redis.mu.Lock()
+		defer redis.mu.Unlock()
+		if granted != 28 {
+			t.Errorf("Redis could sell from a grant of %d when the entry ended, want 28", granted)
+		}
+	})
+}
+
 // "Coming back …, by one holder of the partition's lease: … eventual SKUs once drained: settle what open has, give the grant back, lock the
 // partition row FOR UPDATE, load them likewise, open." Also: "never all replicas at once".
 func TestComingBackGoesInOrderAndIsDoneOnce(t *testing.T) {

@@ -29,6 +29,9 @@ type Request struct {
 	// SKU and User are "" where there is none: limits keyed by them and lanes do not apply then. Filters keep SKUs beyond the
 	// request, so all must be strings of their own, never views of Ctx's buffers.
 	SKU, User string
+	// Activity is the one under whose rules SKU is sold at Now, or that refuses to sell it now; "": none. It follows from the rules alone,
+	// never from what the client names.
+	Activity string
 	// Qty is the quantity asked of SKU, in units.
 	Qty int64
 	// More are the other lines of a cart, each of another SKU than the rest, all after SKU in the order of bytes. A cart goes through

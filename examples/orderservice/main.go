@@ -3,6 +3,7 @@
 //
 //	POST /orders, POST /checkout                  an order from the gateway: signature.go, orders.go
 //	GET  /orders/by-reservation/{reservation}     the gateway asks what became of a reservation
+//	POST /orders/by-reservation/{reservation}/void  the gateway asks to make it void: there are no units for it
 //	GET  /orders/{id}, GET /orders/count
 //	POST /orders/{id}/pay | cancel                {} → the order
 //	POST /orders/{id}/refund                      {"op","lines":[{"sku","qty"}]} → the order; without lines: all that is left

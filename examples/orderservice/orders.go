@@ -35,6 +35,7 @@ func (s *shop) routes() http.Handler {
 	mux.HandleFunc("POST /orders", s.place)
 	mux.HandleFunc("POST /checkout", s.place) // a cart is the same with more lines
 	mux.HandleFunc("GET /orders/by-reservation/{reservation}", s.resolve)
+	mux.HandleFunc("POST /orders/by-reservation/{reservation}/void", s.makeVoid)
 	mux.HandleFunc("GET /orders/count", s.count)
 	mux.HandleFunc("GET /orders/{id}", s.steps(func(context.Context, *http.Request, *sql.Tx, *order) error { return nil }))
 	mux.HandleFunc("POST /orders/{id}/pay", s.steps(pay))
@@ -100,6 +101,40 @@ func (s *shop) resolve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, map[string]string{"state": o.State})
+}
+
+// makeVoid ends an order for which there are no units. Only SKUs that sell ahead come to that.
+func (s *shop) makeVoid(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyBytesMax))
+	if err != nil || !signed(r, body, s.keys) {
+		answer(w, http.StatusUnauthorized, map[string]string{"error": "only the gateway may make orders void"})
+		return
+	}
+	o, err := s.store.makeVoid(r.Context(), r.PathValue("reservation"))
+	if err != nil {
+		fail(w, err) // a 5xx: it may be done, and the gateway asks again
+		return
+	}
+	answer(w, http.StatusOK, o)
+}
+
+// makeVoid cancels what there is of a reservation. Its request may still be on its way, so a reservation without an order gets a cancelled
+// one, which place finds. stockgate is not told: it has asked.
+func (s *store) makeVoid(ctx context.Context, reservation string) (o *order, err error) {
+	err = s.transaction(ctx, func(tx *sql.Tx) error {
+		o, err = find(ctx, tx, "reservation = ?", reservation)
+		switch {
+		case errors.Is(err, errNoOrder):
+			o = &order{Reservation: reservation, State: cancelled}
+			return o.add(ctx, tx)
+		case err != nil:
+			return err
+		}
+		o.RefundDue = o.RefundDue || o.State == paid
+		o.State = cancelled
+		return o.save(ctx, tx)
+	})
+	return o, err
 }
 
 func (s *shop) count(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,7 @@ func TestC069_BadLimitsAreRefused(t *testing.T) {
 	f(limit(func(l *Limit) { l.Rate = math.NaN() }), "limits[l].rate is NaN/s")
 	f(limit(func(l *Limit) { l.Rate = math.Inf(1) }), "limits[l].rate is +Inf/s")
 	f(limit(func(l *Limit) { l.Rate = 2e9 }), "limits[l].rate is 2e+09/s, must be above 0 and at most 1e+09/s")
-	f(limit(func(l *Limit) { l.Key = "ip" }), `limits[l].key is "ip", allowed are global, client_ip, user, sku, header.<name>`)
+	f(limit(func(l *Limit) { l.Key = "ip" }), `limits[l].key is "ip", allowed are global, client_ip, user, sku, activity, route, header.<name>, or two`)
 	f(limit(func(l *Limit) { l.Key = "header." }), "limits[l].key")
 	f(limit(func(l *Limit) { l.Name = "" }), "limits[].name")
 	f(limit(func(l *Limit) { l.Name = `a"b` }), "name must have 1 to 64 bytes")

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stockgate/stockgate/filters"
@@ -13,19 +14,12 @@ var _ filters.Filter = (*Filter)(nil)
 
 // Filter checks all limits of the configuration. It is safe for concurrent use and never blocks on anything but its own locks.
 type Filter struct {
-	limits []*limit
-	asking *asking // nil: there is no Lessor, or no limit of scope fleet
+	start  time.Time // from which its clocks count
+	limits atomic.Pointer[[]*limit]
+	asking *asking // nil: there is no Lessor
 
-	mu       sync.Mutex
+	mu       sync.Mutex // of what makes new limits
 	replicas int
-}
-
-type limit struct {
-	Limit
-	key   key
-	path  string // limits[<name>]
-	value string
-	table *table
 }
 
 // New makes the filter, for one replica until SetReplicas says otherwise. Its error lists all problems of the configuration.
@@ -33,34 +27,16 @@ func New(cfg Config) (*Filter, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	keys := cfg.Keys
-	if keys == 0 {
-		keys = KeysDefault
+	f := &Filter{start: time.Now(), replicas: 1}
+	if cfg.Lessor != nil {
+		f.asking = newAsking(cfg.Lessor)
 	}
-	f := &Filter{replicas: 1}
+	var limits []*limit
 	for _, l := range cfg.Limits {
-		f.limits = append(f.limits, newLimit(l, keys))
-		if l.Fleet && cfg.Lessor != nil {
-			f.lease(f.limits[len(f.limits)-1], cfg.Lessor)
-		}
+		limits = append(limits, newLimit(l, cfg.keys(), f.asking))
 	}
+	f.limits.Store(&limits)
 	return f, nil
-}
-
-// lease makes a limit a leased one.
-func (f *Filter) lease(l *limit, lessor Lessor) {
-	if f.asking == nil {
-		f.asking = newAsking(lessor)
-	}
-	l.table.lease(&fleet{rate: l.Rate, burst: max(l.Burst, int(l.Rate/10)), active: &f.asking.active, down: &f.asking.down})
-}
-
-func newLimit(l Limit, keys int) *limit {
-	k, _ := parseKey(l.Key) // validated
-	if k.kind == keyGlobal {
-		keys = 1
-	}
-	return &limit{Limit: l, key: k, path: "limits[" + l.Name + "]", value: l.value(), table: newTable(keys, l.Rate, l.Burst)}
 }
 
 // Name is "limits".
@@ -70,12 +46,15 @@ func (f *Filter) Name() string { return "limits" }
 // afterwards is appended to r.Quotas: of all that applied, or of those up to the one that refused.
 func (f *Filter) Enter(r *filters.Request) *filters.Refusal {
 	var held [LimitsMax]grip
-	n := f.hold(r, &held)
+	n, ok := f.hold(r, &held)
+	for !ok { // a limit was changed meanwhile
+		n, ok = f.hold(r, &held)
+	}
 	if n == 0 {
 		return nil
 	}
 	last := &held[n-1]
-	passed := last.tokens >= 1
+	passed := last.passes()
 	if !passed {
 		last.refuse()
 	}
@@ -88,84 +67,98 @@ func (f *Filter) Enter(r *filters.Request) *filters.Refusal {
 		held[i].unlock()
 	}
 	for i := range held[:n] {
-		r.Quotas = append(r.Quotas, held[i].quota())
+		if !held[i].limit.Shadow {
+			r.Quotas = append(r.Quotas, held[i].quota())
+		}
 		if asks[i] {
-			f.asking.put(held[i].limit, held[i].hash, r)
+			f.asking.put(held[i].limit, &held[i], r)
 		}
 	}
 	if passed {
 		return nil
 	}
-	return r.Refuse(stock.CodeRateLimited, last.limit.path, last.limit.value, filters.RetryAfter(last.untilNext()))
+	return r.Refuse(stock.CodeRateLimited, last.tier.path, last.tier.value, filters.RetryAfter(last.untilNext()))
 }
 
-// hold locks the buckets of r in the order of the limits, up to the first without a token, and returns how many it holds. Keys are
-// hashed before anything is locked: that code reads what the client sent, and nothing that could panic may run under the locks.
-func (f *Filter) hold(r *filters.Request, held *[LimitsMax]grip) int {
-	var hashes [LimitsMax]uint64
-	for i, l := range f.limits {
-		hashes[i], _ = l.key.hash(r)
+// bound is a limit that applies to a request.
+type bound struct {
+	hash  uint64
+	tier  *tier   // nil: it does not
+	now   int64   // the request's moment by the limit's clock
+	share float64 // of rate and burst that there is then
+}
+
+// hold locks the buckets of r in the order of the limits, up to the first that refuses, and returns how many it holds. Keys are
+// hashed before anything is locked: that code reads what the client sent, and nothing that could panic may run under the locks. False:
+// a table was reached that knows newer limits than these; nothing is held then.
+func (f *Filter) hold(r *filters.Request, held *[LimitsMax]grip) (n int, ok bool) {
+	var bounds [LimitsMax]bound
+	limits := *f.limits.Load()
+	now := int64(r.Now.Sub(f.start))
+	for i, l := range limits {
+		b := &bounds[i]
+		if b.hash, b.tier = l.binds(r); b.tier != nil {
+			b.now, b.share = l.table.warm.at(now)
+		}
 	}
-	n := 0
-	for i, l := range f.limits {
-		if hashes[i] == 0 {
+	for i, l := range limits {
+		if bounds[i].tier == nil {
 			continue
 		}
-		held[n] = l.table.grip(hashes[i], r.Now)
-		held[n].limit = l
+		g := &held[n]
+		if !l.table.grip(g, l, &bounds[i], r.Now) {
+			unlock(held[:n])
+			return 0, false
+		}
 		n++
-		if held[n-1].tokens < 1 {
+		if !g.passes() {
 			break
 		}
 	}
-	return n
+	return n, true
+}
+
+func unlock(held []grip) {
+	for i := range held {
+		held[i].unlock()
+	}
 }
 
 // Leave does nothing: tokens do not come back.
 func (f *Filter) Leave(*filters.Request) {}
 
-// SetReplicas divides the limits of scope fleet by n live replicas (at least 1) from now on. It takes time with the number of keys,
-// but holds up a request only for a shard of them. Concurrent calls are done one after the other.
-func (f *Filter) SetReplicas(n int, now time.Time) {
-	n = max(n, 1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n == f.replicas {
-		return
-	}
-	f.replicas = n
-	if f.asking != nil {
-		f.asking.active.Store(n > 1)
-	}
-	for _, l := range f.limits {
-		if l.Fleet {
-			l.table.setRate(now, l.Rate/float64(n), max(l.Burst/n, 1))
-		}
-	}
-}
-
-// quota is what the bucket tells the client about itself. A leased limit always tells the fleet's burst and rate, so that they do not
-// change as its key begins to lease.
+// quota is what the bucket tells the client about itself. Burst and rate are those of the whole limit, also while its key leases or the
+// limit warms up, so that they do not change by themselves; a share that is not leased tells its own.
 func (g *grip) quota() filters.Quota {
-	burst, rate := g.burst, g.rate
-	if f := g.shard.leases.fleet; f != nil {
-		burst, rate = f.burst, f.rate
+	rate, burst := g.tier.rate, g.tier.burst
+	if g.shard.leases.fleet != nil {
+		rate, burst = g.tier.whole.rate, float64(g.tier.whole.burst)
 	}
+	now, room := g.speed()
 	q := filters.Quota{
 		Name:      g.limit.Name,
 		Limit:     int64(burst),
-		Window:    max(seconds(float64(burst)/rate), 1),
+		Window:    max(seconds(burst/rate), 1),
 		Remaining: max(int64(g.tokens), 0),
-		Full:      seconds((float64(g.burst) - g.tokens) / g.rate),
+		Full:      seconds((room - g.tokens) / now),
 	}
 	if q.Remaining == 0 {
-		q.Next = seconds((1 - g.tokens) / g.rate)
+		q.Next = seconds((1 - g.tokens) / now)
 	}
 	return q
 }
 
+// speed is the rate at which tokens come now, and how many there may be. A limit that warms up only gets faster.
+func (g *grip) speed() (rate, room float64) {
+	if g.lease != nil {
+		return g.tier.whole.rate, float64(g.tier.whole.burst)
+	}
+	return g.tier.rate * g.share, g.tier.burst
+}
+
 func (g *grip) untilNext() time.Duration {
-	wait := (1 - g.tokens) / g.rate * float64(time.Second)
+	rate, _ := g.speed()
+	wait := (1 - g.tokens) / rate * float64(time.Second)
 	return time.Duration(min(wait, float64(filters.RetryAfterMax)))
 }
 

@@ -376,12 +376,12 @@ func TestQuestionsAreBounded(t *testing.T) {
 func TestFleetKeys(t *testing.T) {
 	t.Parallel()
 	seen := map[[16]byte]string{}
-	for _, kind := range []string{"global", "client_ip", "user", "sku", "header.X-Api-Key"} {
+	for _, kind := range []string{"global", "client_ip", "user", "sku", "activity", "route", "header.X-Api-Key", "user+sku", "sku+user"} {
 		for _, value := range []string{"a", "b"} {
 			r := header("x-api-key", value)
-			r.User, r.SKU, r.ClientIP = value, value, netip.AddrFrom4([4]byte{192, 0, 2, value[0]})
-			one := newLimit(Limit{Name: "l", Key: kind, Rate: 1, Burst: 1}, 1).fleetKey(r)
-			two := newLimit(Limit{Name: "l", Key: kind, Rate: 1, Burst: 1}, 1).fleetKey(r)
+			r.User, r.SKU, r.Activity, r.Route, r.ClientIP = value, value, value, value, netip.AddrFrom4([4]byte{192, 0, 2, value[0]})
+			one := newLimit(Limit{Name: "l", Key: kind, Rate: 1, Burst: 1}, 1, nil).fleetKey(r)
+			two := newLimit(Limit{Name: "l", Key: kind, Rate: 1, Burst: 1}, 1, nil).fleetKey(r)
 			if one != two {
 				t.Errorf("%s %s has two names", kind, value)
 			}

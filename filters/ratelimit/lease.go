@@ -26,14 +26,12 @@ const (
 
 // fleet is what the shards of a leased limit know of it.
 type fleet struct {
-	rate   float64 // tokens a second of all replicas
-	burst  int     // tokens of the fleet's full bucket
 	active *atomic.Bool
 	down   *atomic.Bool // the last answer was an error
 }
 
 // lotMost bounds a lot: a tenth of a second of the rate, or what the share alone could spend at once.
-func (f *fleet) lotMost(share int) int64 { return max(int64(f.rate/10), int64(share), 1) }
+func (t *tier) lotMost() int64 { return max(int64(t.whole.rate/10), int64(t.burst), 1) }
 
 // lease is what one key of this replica has from the fleet's bucket.
 //
@@ -79,24 +77,24 @@ func (l *lease) take(now time.Time) {
 // longer ago has come in again.
 func (l *lease) spend(s *shard) {
 	l.seen(s.clock)
-	if l.pause.IsZero() || l.owed < int64(s.burst) {
+	if l.pause.IsZero() || l.owed < int64(s.at(l.bucket).tier.burst) {
 		l.owed++
 	}
 }
 
 // tokens is what may be taken from the lease. Without a lot one token may be spent in advance, if the fleet's bucket has one by now as
 // far as is known: so a slow key neither waits nor holds tokens that others need. What is less than one says how long it takes.
-func (l *lease) tokens(now time.Time, f *fleet) float64 {
+func (l *lease) tokens(now time.Time, t *tier) float64 {
 	l.expire(now)
 	switch {
 	case l.left > 0:
-		return float64(min(l.left+max(l.known, 0), int64(f.burst)))
+		return float64(min(l.left+max(l.known, 0), t.whole.burst))
 	case l.owed > 0:
 		return 0
 	case now.Before(l.ready):
-		return 1 - max(l.ready.Sub(now).Seconds()*f.rate, 1e-9)
+		return 1 - max(l.ready.Sub(now).Seconds()*t.whole.rate, 1e-9)
 	}
-	return float64(min(max(l.known, 1), int64(f.burst)))
+	return float64(min(max(l.known, 1), t.whole.burst))
 }
 
 // expire loses what is left of a lot past its time.
@@ -107,11 +105,11 @@ func (l *lease) expire(now time.Time) {
 }
 
 // asks reports whether it is time for a question, and sets the size of the lot.
-func (l *lease) asks(now time.Time, f *fleet, share int) bool {
+func (l *lease) asks(now time.Time, t *tier) bool {
 	if l.asked || now.Before(l.pause) {
 		return false
 	}
-	l.size(now, f.lotMost(share))
+	l.size(now, t.lotMost())
 	return !l.on || l.owed > 0 || l.lot > 1 && 2*l.left < l.lot
 }
 
@@ -163,16 +161,14 @@ func (s *shard) gripLease(g *grip) bool {
 	if l == nil || !l.on {
 		return l != nil && s.heldBack(g, l)
 	}
-	f := s.leases.fleet
-	g.lease, g.rate, g.burst = l, f.rate, f.burst
-	g.tokens = l.tokens(s.clock, f)
+	g.lease, g.tokens = l, l.tokens(s.clock, g.tier)
 	return true
 }
 
 // heldBack lets a key that is asked about for the first time spend no more of its share than what it may leave untold, once more: else
 // all replicas could spend their shares while one takes all that the fleet's bucket has.
 func (s *shard) heldBack(g *grip, l *lease) bool {
-	if !l.asked || !l.pause.IsZero() || l.owed <= 2*s.coldMost() {
+	if !l.asked || !l.pause.IsZero() || l.owed <= 2*g.tier.coldMost() {
 		return false
 	}
 	g.tokens = 0
@@ -199,7 +195,7 @@ func (s *shard) tookShare(b *bucket) {
 	}
 	if !s.leases.fleet.active.Load() {
 		// Nobody is told: what the share lacks is what the fleet's bucket would, once there are others.
-		b.count = cut(int64(float64(s.burst) - b.limiter.TokensAt(s.clock)))
+		b.count = cut(int64(b.tier.burst - s.tokens(b)))
 		return
 	}
 	now := uint16(s.clock.Unix())
@@ -207,7 +203,7 @@ func (s *shard) tookShare(b *bucket) {
 		b.second = now
 	}
 	b.count = cut(int64(b.count) + 1)
-	if int64(b.count) <= s.coldMost() {
+	if int64(b.count) <= b.tier.coldMost() {
 		return
 	}
 	slow := now-b.second > 1
@@ -217,7 +213,7 @@ func (s *shard) tookShare(b *bucket) {
 }
 
 // coldMost is how many tokens of the share may be spent and not told.
-func (s *shard) coldMost() int64 { return max(coldTokens, int64(s.rate/100)) }
+func (t *tier) coldMost() int64 { return max(coldTokens, int64(t.rate/100)) }
 
 func cut(n int64) uint16 { return uint16(min(max(n, 0), math.MaxUint16)) }
 
@@ -230,7 +226,7 @@ func (s *shard) begin(b *bucket, lot int64) *lease {
 	if !ok {
 		return nil
 	}
-	s.leases.list[i] = lease{bucket: s.index[b.hash], lot: lot, owed: min(int64(b.count), int64(s.leases.fleet.burst)),
+	s.leases.list[i] = lease{bucket: s.index[b.hash], lot: lot, owed: min(int64(b.count), b.tier.whole.burst),
 		counted: s.clock, used: s.clock}
 	b.lease, b.count = i+1, 0
 	return &s.leases.list[i]
@@ -271,7 +267,7 @@ func (s *shard) endIdle(b *bucket) bool {
 	if l == nil {
 		return true
 	}
-	full := time.Duration(min(float64(s.burst)/s.rate*float64(time.Second), float64(time.Hour)))
+	full := time.Duration(min(b.tier.burst/b.tier.rate*float64(time.Second), float64(time.Hour)))
 	if l.asked || s.clock.Sub(l.used) <= max(full, lotLife) {
 		return false
 	}
@@ -281,7 +277,6 @@ func (s *shard) endIdle(b *bucket) bool {
 
 // empty takes what the share of a bucket holds.
 func (s *shard) empty(b *bucket) {
-	if n := int(b.limiter.TokensAt(s.clock)); n > 0 {
-		b.limiter.AllowN(s.clock, n)
-	}
+	tokens := s.tokens(b)
+	b.take(s.now, tokens, math.Floor(tokens))
 }

@@ -100,21 +100,21 @@ func (a *asking) ask(ctx context.Context, batch []question) {
 }
 
 // put asks for the bucket of r, unless a question is on its way. It is called without locks, because it reads what the client sent.
-func (a *asking) put(l *limit, hash uint64, r *filters.Request) {
-	key := l.fleetKey(r)
-	s := l.table.shardOf(hash)
+func (a *asking) put(l *limit, g *grip, r *filters.Request) {
+	key, t := l.fleetKey(r), g.tier
+	s := l.table.shardOf(g.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i, ok := s.index[hash]
+	i, ok := s.index[g.hash]
 	if !ok {
 		return
 	}
 	lease := s.leaseOf(s.at(i))
-	if lease == nil || !lease.asks(s.clock, s.leases.fleet, s.burst) {
+	if lease == nil || !lease.asks(s.clock, t) {
 		return
 	}
-	q := question{limit: l, hash: hash, at: s.clock, ask: stock.TokenAsk{Limit: l.Name, Key: key, Rate: l.Rate,
-		Burst: int64(s.leases.fleet.burst), Spent: lease.owed, Want: lease.wants()}}
+	q := question{limit: l, hash: g.hash, at: s.clock, ask: stock.TokenAsk{Limit: l.Name, Key: key, Rate: t.whole.rate,
+		Burst: t.whole.burst, Spent: lease.owed, Want: lease.wants()}}
 	select {
 	case a.waiting <- q:
 		lease.asked = true
@@ -139,7 +139,7 @@ func (s *shard) answer(q *question) {
 	}
 	s.answered++
 	l.owed = max(l.owed-q.ask.Spent, 0)
-	if l.report && 2*q.ask.Left >= int64(s.leases.fleet.burst) {
+	if l.report && 2*q.ask.Left >= b.tier.whole.burst {
 		s.end(b)
 		return
 	}

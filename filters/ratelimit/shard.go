@@ -1,15 +1,14 @@
 package ratelimit
 
 import (
+	"math"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 const (
-	// chunkBuckets fills an allocation of 8 KiB: 85 × 96 bytes.
-	chunkBuckets = 85
+	// chunkBuckets fills an allocation of 8 KiB: 204 × 40 bytes.
+	chunkBuckets = 204
 	// looksPerKey is how many older buckets each new key looks at for a full one. Two, so that the table shrinks to what is in use
 	// while keys come and go.
 	looksPerKey = 2
@@ -17,27 +16,20 @@ const (
 	looksAtCap = 64
 )
 
-// bucket is the state of one key. It is kept by value in chunks, which never move, because a Limiter must not be copied.
-type bucket struct {
-	hash    uint64 // 0: the slot is free
-	limiter rate.Limiter
-	lease   int32  // place of its lease, from 1 on; 0: none
-	second  uint16 // when count began to rise from 0, in seconds mod 2^16
-	count   uint16 // tokens of the share taken and not told, if the limit is leased and there is no lease
-}
-
 type chunk [chunkBuckets]bucket
 
 // shard is a part of a table under one lock.
 //
-// Invariant: index[h] = i exactly if at(i).hash = h; every other slot below used is in free; used ≤ max.
+// Invariant: index[h] = i exactly if at(i).hash = h; every other slot below used is in free.
 // Invariant: a slot leaves index only while its bucket is full.
 type shard struct {
 	mu    sync.Mutex
-	clock time.Time // latest moment seen; limiters are never asked about an earlier one
+	now   int64     // latest moment seen; buckets are never asked about an earlier one
+	clock time.Time // likewise, of the wall clock; leases count by it
+	share float64   // of rate and burst that there is then
 
-	rate  float64 // tokens a second of every bucket here
-	burst int     // tokens of a full bucket
+	gen     uint64 // of the newest limit that was here
+	changed int64  // when it began; buckets of other tiers were last asked for before that
 
 	index  map[uint64]int32
 	chunks []*chunk
@@ -48,59 +40,69 @@ type shard struct {
 
 	leases leases // of a limit that is leased
 
-	passed, refused, evicted uint64
-	answered, failed         uint64 // questions to the fleet's bucket
+	passed, refused, wouldRefuse, evicted uint64
+	answered, failed                      uint64 // questions to the fleet's bucket
 }
 
-func (s *shard) init(limit int, rate float64, burst int) {
-	s.rate, s.burst = rate, burst
-	s.max = int32(limit)
+func (s *shard) init(keys int, gen uint64) {
+	s.now, s.gen, s.share = math.MinInt64, gen, 1
+	s.max = int32(keys)
 	s.index = make(map[uint64]int32)
 }
 
-// lockAt locks the shard and moves its clock to now, unless it is ahead.
-func (s *shard) lockAt(now time.Time) {
+// lock locks the shard for a request under l, and moves its clock to the request's moment, unless it is ahead. False: the shard knows a
+// newer limit, and is not locked.
+func (s *shard) lock(l *limit, at *bound, wall time.Time, keys int) bool {
 	s.mu.Lock()
-	if now.After(s.clock) {
-		s.clock = now
+	if l.gen != s.gen {
+		if l.gen < s.gen {
+			s.mu.Unlock()
+			return false
+		}
+		s.gen, s.changed, s.max = l.gen, max(l.changed, s.now), int32(keys)
 	}
+	if at.now > s.now {
+		s.now, s.clock, s.share = at.now, wall, at.share
+	}
+	return true
 }
 
 func (s *shard) at(i int32) *bucket { return &s.chunks[i/chunkBuckets][i%chunkBuckets] }
 
-// find is the bucket of a key, made if it is new. nil: there is no room.
-func (s *shard) find(hash uint64) *bucket {
+// find is the bucket of a key, brought under its tier, or made full if it is new. nil: there is no room.
+func (s *shard) find(hash uint64, t *tier) *bucket {
 	if i, ok := s.index[hash]; ok {
-		return s.at(i)
+		b := s.at(i)
+		if b.tier != t {
+			b.bring(t, s.changed)
+		}
+		return b
 	}
 	i, ok := s.room()
 	if !ok {
 		return nil
 	}
 	b := s.at(i)
-	b.hash, b.count = hash, 0
+	*b = bucket{hash: hash, tier: t, tokens: s.most(t), last: s.now}
 	s.index[hash] = i
-	s.fill(b)
 	return b
 }
 
-// fill makes the bucket a full one at the shard's rate, whatever it was before. Taking −burst tokens is the only way to add some;
-// what exceeds the burst is cut when the limiter is next asked.
-func (s *shard) fill(b *bucket) {
-	s.adjust(b)
-	b.limiter.AllowN(s.clock, -s.burst)
+// most is how many tokens a full bucket of a tier has now.
+func (s *shard) most(t *tier) float64 {
+	if s.share == 1 {
+		return t.burst
+	}
+	return max(t.burst*s.share, 1)
 }
 
-// adjust sets rate and burst; SetLimit alone would leave the burst as it was.
-func (s *shard) adjust(b *bucket) {
-	b.limiter.SetLimitAt(s.clock, rate.Limit(s.rate))
-	b.limiter.SetBurstAt(s.clock, s.burst)
-}
+// tokens is what a bucket has now.
+func (s *shard) tokens(b *bucket) float64 { return b.at(s.now, s.most(b.tier)) }
 
 // room is a slot for a new key: a free one, the next unused one, or one that a full bucket gives up.
 func (s *shard) room() (int32, bool) {
 	s.evict(looksPerKey)
-	if len(s.free) == 0 && s.used == s.max {
+	if len(s.free) == 0 && s.used >= s.max {
 		s.evict(looksAtCap)
 	}
 	if last := len(s.free) - 1; last >= 0 {
@@ -108,7 +110,7 @@ func (s *shard) room() (int32, bool) {
 		s.free = s.free[:last]
 		return i, true
 	}
-	if s.used == s.max {
+	if s.used >= s.max {
 		return 0, false
 	}
 	if int(s.used) == len(s.chunks)*chunkBuckets {
@@ -123,7 +125,7 @@ func (s *shard) evict(looks int) {
 	for range min(looks, int(s.used)) {
 		s.hand = (s.hand + 1) % s.used
 		b := s.at(s.hand)
-		if b.hash == 0 || b.limiter.TokensAt(s.clock) < float64(s.burst) || !s.endIdle(b) {
+		if b.hash == 0 || s.tokens(b) < s.most(b.tier) || !s.endIdle(b) {
 			continue
 		}
 		delete(s.index, b.hash)
@@ -133,61 +135,65 @@ func (s *shard) evict(looks int) {
 	}
 }
 
-func (s *shard) setRate(now time.Time, rate float64, burst int) {
-	s.lockAt(now)
-	defer s.mu.Unlock()
-	s.rate, s.burst = rate, burst
-	for _, i := range s.index {
-		s.adjust(s.at(i))
-	}
-}
-
 // grip is a bucket whose shard is locked for one request.
 type grip struct {
 	limit  *limit
 	shard  *shard
 	bucket *bucket
-	lease  *lease  // nil: the limiter decides
+	tier   *tier
+	lease  *lease  // nil: the bucket decides
 	tokens float64 // that this request may take from
-	rate   float64
-	burst  int
+	share  float64 // of the rate that there is now
 	hash   uint64
 	// advance: the token is not there, it is spent before the fleet's bucket is asked.
 	advance bool
 }
 
-func (s *shard) gripLocked(b *bucket) grip {
-	g := grip{shard: s, bucket: b, rate: s.rate, burst: s.burst, hash: b.hash}
+func (s *shard) gripLocked(l *limit, b *bucket) grip {
+	g := grip{limit: l, shard: s, bucket: b, tier: b.tier, share: s.share, hash: b.hash}
 	if s.leases.fleet != nil && s.gripLease(&g) {
 		return g
 	}
-	g.tokens = b.limiter.TokensAt(s.clock)
+	g.tokens = s.tokens(b)
 	if g.tokens < 1 && s.leases.fleet != nil {
 		s.short(&g)
 	}
 	return g
 }
 
-// take uses one token. It cannot fail after tokens ≥ 1 under the same lock.
+// passes reports whether the limit lets the request pass.
+func (g *grip) passes() bool { return g.tokens >= 1 || g.limit.Shadow }
+
+// take uses one token, if there is one: a shadow lets pass without.
 func (g *grip) take() {
+	s := g.shard
 	switch {
+	case g.tokens < 1:
+		s.wouldRefuse++
+		g.missed()
+		return
 	case g.lease != nil:
-		g.lease.take(g.shard.clock)
+		g.lease.take(s.clock)
 	case g.advance:
-		g.shard.leaseOf(g.bucket).spend(g.shard)
+		s.leaseOf(g.bucket).spend(s)
 	default:
-		g.bucket.limiter.AllowN(g.shard.clock, 1)
-		if g.shard.leases.fleet != nil {
-			g.shard.tookShare(g.bucket)
+		g.bucket.take(s.now, g.tokens, 1)
+		if s.leases.fleet != nil {
+			s.tookShare(g.bucket)
 		}
 	}
 	g.tokens--
-	g.shard.passed++
+	s.passed++
 }
 
 // refuse counts a request that found no token.
 func (g *grip) refuse() {
 	g.shard.refused++
+	g.missed()
+}
+
+// missed tells a lease what it could have used.
+func (g *grip) missed() {
 	if l := g.shard.leaseOf(g.bucket); l != nil {
 		l.seen(g.shard.clock)
 	}
@@ -196,7 +202,7 @@ func (g *grip) refuse() {
 // asks reports whether the fleet's bucket should be asked now.
 func (g *grip) asks() bool {
 	l := g.shard.leaseOf(g.bucket)
-	return l != nil && l.asks(g.shard.clock, g.shard.leases.fleet, g.shard.burst)
+	return l != nil && l.asks(g.shard.clock, g.tier)
 }
 
 func (g *grip) unlock() { g.shard.mu.Unlock() }

@@ -1,22 +1,25 @@
 package ratelimit
 
-// Stats counts what one limit did. The counters only rise; the set of limits is fixed, so their names are good metric labels.
+// Stats counts what one limit did. The counters only rise, as long as Reconfigure lets the limit go on; names come from the configuration
+// alone, so they are good metric labels.
 type Stats struct {
-	Limit      string // name of the limit
-	Passed     uint64 // requests that took a token
-	Refused    uint64 // requests that this limit refused
-	Overflowed uint64 // those of both that shared the overflow bucket
-	Evicted    uint64 // full buckets that made room
-	Keys       int    // buckets kept now
-	Leases     int    // keys that lease their tokens now
-	Answered   uint64 // questions for tokens of the fleet that were answered
-	Failed     uint64 // those that were not: the key went on with its share
+	Limit   string // name of the limit
+	Passed  uint64 // requests that took a token
+	Refused uint64 // requests that this limit refused
+	// WouldRefuse are those that a limit in shadow let pass without a token.
+	WouldRefuse uint64
+	Overflowed  uint64 // those of both that shared the overflow bucket
+	Evicted     uint64 // full buckets that made room
+	Keys        int    // buckets kept now
+	Leases      int    // keys that lease their tokens now
+	Answered    uint64 // questions for tokens of the fleet that were answered
+	Failed      uint64 // those that were not: the key went on with its share
 }
 
 // Stats returns the counters of every limit, in the order of the limits. It locks a shard at a time.
 func (f *Filter) Stats() []Stats {
-	all := make([]Stats, 0, len(f.limits))
-	for _, l := range f.limits {
+	all := make([]Stats, 0, LimitsMax)
+	for _, l := range *f.limits.Load() {
 		all = append(all, l.stats())
 	}
 	return all
@@ -27,8 +30,9 @@ func (l *limit) stats() Stats {
 	l.table.each(func(s *shard, overflow bool) {
 		sum.Passed += s.passed
 		sum.Refused += s.refused
+		sum.WouldRefuse += s.wouldRefuse
 		if overflow {
-			sum.Overflowed += s.passed + s.refused
+			sum.Overflowed += s.passed + s.refused + s.wouldRefuse
 			return
 		}
 		sum.Evicted += s.evicted

@@ -1,8 +1,6 @@
 package ratelimit
 
-import (
-	"time"
-)
+import "time"
 
 const (
 	shardsMax    = 128
@@ -14,18 +12,19 @@ type table struct {
 	shards   []shard
 	shift    uint  // the top bits of a hash choose the shard
 	overflow shard // holds one bucket: for new keys once a shard is full of buckets in use
+	warm     warmUp
 }
 
-func newTable(keys int, rate float64, burst int) *table {
+func newTable(l *limit, keys int) *table {
 	bits := uint(0)
 	for 2<<bits <= shardsMax && keys/(2<<bits) >= keysPerShard {
 		bits++
 	}
-	t := &table{shards: make([]shard, 1<<bits), shift: 64 - bits}
+	t := &table{shards: make([]shard, 1<<bits), shift: 64 - bits, warm: warmUp{over: int64(l.WarmUp)}}
 	for i := range t.shards {
-		t.shards[i].init(keys>>bits, rate, burst)
+		t.shards[i].init(keys>>bits, l.gen)
 	}
-	t.overflow.init(1, rate, burst)
+	t.overflow.init(1, l.gen)
 	return t
 }
 
@@ -40,26 +39,23 @@ func (t *table) lease(f *fleet) {
 func (t *table) shardOf(hash uint64) *shard { return &t.shards[hash>>t.shift] }
 
 // grip locks the bucket of a key, which is made if need be, and says what is in it now. The caller must unlock it. It is called in
-// the order of the limits only; within one table the overflow is locked alone.
-func (t *table) grip(hash uint64, now time.Time) grip {
-	s := t.shardOf(hash)
-	s.lockAt(now)
-	if b := s.find(hash); b != nil {
-		return s.gripLocked(b)
+// the order of the limits only; within one table the overflow is locked alone. False: nothing is locked, the table knows newer limits.
+func (t *table) grip(g *grip, l *limit, at *bound, wall time.Time) bool {
+	s := t.shardOf(at.hash)
+	if !s.lock(l, at, wall, max(l.keys/len(t.shards), 1)) {
+		return false
+	}
+	if b := s.find(at.hash, at.tier); b != nil {
+		*g = s.gripLocked(l, b)
+		return true
 	}
 	s.mu.Unlock()
 	s = &t.overflow
-	s.lockAt(now)
-	return s.gripLocked(s.find(1))
-}
-
-// setRate changes every bucket, one shard at a time, so that a request waits for a shard of the work at most. Time before now is
-// paid at the old rate, time after it at the new one.
-func (t *table) setRate(now time.Time, rate float64, burst int) {
-	for i := range t.shards {
-		t.shards[i].setRate(now, rate, burst)
+	if !s.lock(l, at, wall, 1) {
+		return false
 	}
-	t.overflow.setRate(now, rate, burst)
+	*g = s.gripLocked(l, s.find(1, l.own))
+	return true
 }
 
 // each calls f with every shard locked in turn, the overflow last.

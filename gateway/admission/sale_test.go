@@ -269,6 +269,29 @@ func TestARecallAnswersOnlyWhatWasAdmitted(t *testing.T) {
 	f("k", stock.CacheReply{Code: unsure}, stock.Row{Reservation: same, State: stock.StateHeld, Reason: "timeout"}, &Refusal{Code: stock.CodeOutcomeUnknown}, true)
 }
 
+// An order that was forwarded ahead has no row until it is settled. Its retry hears what it would hear while the window is open, not that
+// it came too late.
+func TestARetryOutOfTheWindowFindsWhatIsOnItsWay(t *testing.T) {
+	own := stock.Fingerprint(wish("k").Lines)
+	f := func(name string, peek stock.CacheReply, want stock.Code, known bool) {
+		t.Helper()
+		b := setup(t, nil)
+		b.cache.peek = func(int) (stock.CacheReply, error) { return peek, nil }
+		b.sales.terms = func(string, string) (Terms, *Refusal) { return Terms{}, &Refusal{Code: stock.CodeEnded} }
+		d := b.admit("k")
+		if d.Refusal == nil || d.Refusal.Code != want || d.Reservation.IsZero() == known {
+			t.Errorf("%s: %+v, want %s", name, d, want)
+		}
+		d, got := b.Recall(t.Context(), wish("k"))
+		if got != known || known && (d.Refusal == nil || d.Refusal.Code != want) {
+			t.Errorf("%s: recalled %+v, known %v", name, d, got)
+		}
+	}
+	f("open", stock.CacheReply{Code: stock.CacheDuplicate, IDsLoaded: true, KnownOpen: true, KnownFingerprint: own}, stock.CodeInFlight, true)
+	f("ended", stock.CacheReply{Code: stock.CacheDuplicate, IDsLoaded: true, KnownFingerprint: own}, stock.CodeEnded, false)
+	f("another order's", stock.CacheReply{Code: stock.CacheDuplicate, IDsLoaded: true, KnownOpen: true, KnownFingerprint: own + 1}, stock.CodeEnded, false)
+}
+
 func TestStatus(t *testing.T) {
 	b, m := onModel(t, nil, 5)
 	w := &Wish{Route: "place-order", User: "u1", RequestID: "k"}

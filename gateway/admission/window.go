@@ -10,28 +10,48 @@ import (
 // notOnSale refuses what is not on sale now. A request with an id may be the retry of one that was admitted while it was: the look-up
 // comes first, and the refusal stands if there is nothing to find or the database does not answer.
 func (a *Admitter) notOnSale(ctx context.Context, r *wanted, no *Refusal) Decision {
-	if !r.Keyed || !a.mayKnow(ctx, r) {
+	if !r.Keyed {
 		return refuse(SourceNone, no)
 	}
-	row, err := a.lookUp(ctx, r.ID)
-	if err != nil || row == nil || row.Reopens() {
-		return refuse(SourceNone, no)
+	switch row, open := a.earlier(ctx, r); {
+	case open:
+		return a.inFlight(&r.Reservation, SourceRedis)
+	case row != nil:
+		return a.fromRow(ctx, r, SourceDatabase, row)
 	}
-	return a.fromRow(ctx, r, SourceDatabase, row)
+	return refuse(SourceNone, no)
 }
 
-// mayKnow reports whether the database may know the id. Crowds that come before the start are spared the look-up by Redis, where it
-// knows all ids.
-func (a *Admitter) mayKnow(ctx context.Context, r *wanted) bool {
+// earlier finds what was admitted under the id before: its row, unless it came to nothing. open: there is none yet, and Redis knows that
+// it is on its way, as an order that was forwarded ahead is until it is settled. The row is read after Redis was asked, so what was on its
+// way then is not missed.
+func (a *Admitter) earlier(ctx context.Context, r *wanted) (row *stock.Row, open bool) {
+	reply, may := a.mayKnow(ctx, r)
+	if !may {
+		return nil, false
+	}
+	row, err := a.lookUp(ctx, r.ID)
+	switch {
+	case err != nil || row != nil && row.Reopens():
+		return nil, false
+	case row == nil:
+		return nil, reply.Code == stock.CacheDuplicate && reply.KnownOpen && reply.KnownFingerprint == r.Fingerprint
+	}
+	return row, false
+}
+
+// mayKnow reports whether the database may know the id, and what Redis said of it. Crowds that come before the start are spared the
+// look-up by Redis, where it knows all ids.
+func (a *Admitter) mayKnow(ctx context.Context, r *wanted) (reply stock.CacheReply, may bool) {
 	if a.cache == nil {
-		return true
+		return reply, true
 	}
 	reply, err := a.cache.Peek(ctx, r.first, &r.Reservation)
 	var limit *stock.LimitError
 	if errors.As(err, &limit) {
-		return false // a crowd that is too large for Redis must not go to the database instead
+		return reply, false // a crowd that is too large for Redis must not go to the database instead
 	}
-	return err != nil || reply.Code == stock.CacheDuplicate || !a.knowsIDs(reply)
+	return reply, err != nil || reply.Code == stock.CacheDuplicate || !a.knowsIDs(reply)
 }
 
 // Recall answers a request that the rules do not allow if it is the retry of one that was admitted while other rules held: one request
@@ -42,11 +62,14 @@ func (a *Admitter) Recall(ctx context.Context, w *Wish) (d Decision, known bool)
 		return d, false
 	}
 	r, err := a.draw(w)
-	if err != nil || !a.mayKnow(ctx, r) {
+	if err != nil {
 		return d, false
 	}
-	row, err := a.lookUp(ctx, r.ID)
-	if err != nil || row == nil || row.Reopens() || row.Fingerprint != r.Fingerprint {
+	row, open := a.earlier(ctx, r)
+	switch {
+	case open:
+		return a.inFlight(&r.Reservation, SourceRedis), true
+	case row == nil || row.Fingerprint != r.Fingerprint:
 		return d, false
 	}
 	if d, known = a.known(r, SourceDatabase, row); !known {

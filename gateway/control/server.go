@@ -79,7 +79,7 @@ func (s *Server) routes() []route {
 		{pattern: "POST /v1/stock/{sku}/adjust", serve: s.adjustStock, needs: change},
 		{pattern: "POST /v1/stock/{sku}/pause", serve: s.noteStock(stock.OpPause), needs: change},
 		{pattern: "POST /v1/stock/{sku}/resume", serve: s.noteStock(stock.OpResume), needs: change},
-		{pattern: "POST /v1/stock/{sku}/sync", serve: s.noteStock(stock.OpSync), needs: change},
+		{pattern: "POST /v1/stock/{sku}/sync", serve: s.noteStock(stock.OpLoad), needs: change},
 		{pattern: "POST /v1/stock/import", serve: s.importStock, needs: change, bulk: true},
 		{pattern: "GET /v1/reservations", serve: s.findReservations},
 		{pattern: "POST /v1/reservations", serve: s.createReservation, needs: change},

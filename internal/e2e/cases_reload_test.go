@@ -102,7 +102,7 @@ func TestC061_LoadsInMidSaleBringNothingBack(t *testing.T) {
 
 // C064, as far as stock is synced, adjusted and loaded: a stock row that somebody changed, and with it a register that Redis has wrong, are
 // put right by what the database says, by exactly the difference, once, however often and by how many it is asked for, with a row in the
-// ledger each. A wrong register of a SKU that nobody touches, and orders, are left to reconciliation.
+// ledger each. Orders are left to reconciliation.
 func TestC064_MendingIsExactAndDoneOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -128,6 +128,14 @@ func TestC064_MendingIsExactAndDoneOnce(t *testing.T) {
 	sync := func() { // by both replicas at once, and again
 		atOnce(4, func(i int) { w.gateways[i%2].call("POST", "/v1/stock/s/sync", `{}`) })
 		g.call("POST", "/v1/stock/s/sync", `{}`)
+	}
+
+	// A register that is wrong and looks like a sound one: nothing moves its SKU but the sync.
+	redisDo(t, w.redis, "HSET", keyOf("s"), "base", "88")
+	sync()
+	base("90")
+	if n := rows(stock.KindExternal); n != 0 {
+		t.Errorf("%d external rows, and nobody has changed the stock row", n)
 	}
 
 	// A register that is wrong is replaced by the next fact, never added to: two units that Redis lost are not lost again.

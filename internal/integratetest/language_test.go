@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ func TestTheOrderServicesOfThePage(t *testing.T) {
 			start(t, base+"/", []string{"LISTEN=" + listen, "SIGN_SECRET=" + secret, "CONTROL_URL=" + control.URL, "CONTROL_TOKEN=" + token}, l.argv()...)
 			t.Run("takes what is signed", func(t *testing.T) { takesWhatIsSigned(t, base) })
 			t.Run("one order per reservation", func(t *testing.T) { oneOrderPerReservation(t, base) })
+			t.Run("makes void", func(t *testing.T) { makesVoid(t, base) })
 			t.Run("says what became of it", func(t *testing.T) { saysWhatBecameOfIt(t, base) })
 			g.start()
 			t.Run("confirm, release, extend", func(t *testing.T) { livesBehind(t, g, control) })
@@ -104,6 +106,43 @@ func oneOrderPerReservation(t *testing.T, base string) {
 		t.Errorf("a cart: %d %s", a.status, a.body)
 	} else if a.order.Order == first.order.Order {
 		t.Errorf("two orders are called %s", a.order.Order)
+	}
+}
+
+// void asks to make an order void as the gateway does; key signs.
+func void(t *testing.T, base, reservation, key string) int {
+	t.Helper()
+	target, body := "/orders/by-reservation/"+reservation+"/void", `{"reservation":"`+reservation+`","reason":"surplus","lines":[]}`
+	req, err := http.NewRequest(http.MethodPost, base+target, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Stockgate-Reservation", reservation)
+	req.Header.Set("Stockgate-Signature", ordercall.NewSigner(keyID, []byte(key), time.Now)(http.MethodPost, target, reservation, []byte(body)))
+	return do(t, req).status
+}
+
+// An order that is made void is cancelled, once and for all; so is one whose request comes only afterwards.
+func makesVoid(t *testing.T, base string) {
+	there, later := anOrder(), anOrder()
+	if a := there.send(t, base, nil); a.status != http.StatusCreated {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for _, r := range []*request{there, later} {
+		if status := void(t, base, r.reservation, "fedcba9876543210"); status != http.StatusUnauthorized {
+			t.Errorf("signed by somebody else: %d", status)
+		}
+		for range 2 { // an answer may get lost
+			if status := void(t, base, r.reservation, secret); status != http.StatusOK {
+				t.Errorf("void: %d", status)
+			}
+		}
+		if a := r.send(t, base, nil); a.status != http.StatusGone || a.outcome != "rejected" {
+			t.Errorf("an order of a void reservation: %d with Stockgate-Outcome %q: %s", a.status, a.outcome, a.body)
+		}
+		if a := resolve(t, base, r.reservation); a.order.State != "cancelled" {
+			t.Errorf("resolve: %d %s", a.status, a.body)
+		}
 	}
 }
 

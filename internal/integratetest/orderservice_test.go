@@ -133,6 +133,7 @@ func TestTheOrderServiceOfTheExamples(t *testing.T) {
 	base := fmt.Sprintf("http://127.0.0.1:%d", s.backend)
 	takesWhatIsSigned(t, base)
 	oneOrderPerReservation(t, base)
+	makesVoid(t, base)
 }
 
 // The order service dies after it has taken the payment and before stockgate has heard of it. Started again, it tells.

@@ -63,6 +63,7 @@ func main() {
 	mux.HandleFunc("POST /orders", s.place)
 	mux.HandleFunc("POST /checkout", s.place) // a cart: the same, with more lines
 	mux.HandleFunc("GET /orders/by-reservation/{reservation}", s.resolve)
+	mux.HandleFunc("POST /orders/by-reservation/{reservation}/void", s.makeVoid)
 	mux.HandleFunc("POST /orders/{reservation}/pay", s.pay)
 	mux.HandleFunc("POST /orders/{reservation}/cancel", s.cancel)
 	mux.HandleFunc("POST /orders/{reservation}/refund", s.refund) // ?sku=&qty=&op= for a part
@@ -285,6 +286,26 @@ func (s *service) extend(w http.ResponseWriter, r *http.Request) {
 		o.closes = granted.ExpiresAt.Add(-margin)
 		return true
 	})
+}
+
+// makeVoid ends an order for which there are no units, and lets its reservation have none any more: the request may still be on its way.
+func (s *service) makeVoid(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	if err != nil || !s.signed(r, body) {
+		answer(w, http.StatusUnauthorized, nil)
+		return
+	}
+	reservation := r.PathValue("reservation")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.orders[reservation]
+	if o == nil {
+		o = &order{Reservation: reservation} // INSERT … ON CONFLICT (reservation) DO NOTHING, then lock the row that is there
+		s.orders[reservation] = o
+	}
+	o.RefundDue = o.RefundDue || o.State == "paid" // and tell the buyer
+	o.State = "cancelled"
+	answer(w, http.StatusOK, nil)
 }
 
 // change makes one step of an order's life and answers the order; 409: it cannot be.

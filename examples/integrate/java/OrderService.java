@@ -161,6 +161,20 @@ public final class OrderService {
         }
     }
 
+    /** Ends an order for which there are no units, and lets its reservation have none any more: the request may still be on its way. */
+    private void makeVoid(HttpExchange e, byte[] body, String reservation) throws IOException, GeneralSecurityException {
+        if (!signed(e, body)) {
+            answer(e, 401, "{}");
+            return;
+        }
+        synchronized (orders) {
+            Order o = orders.computeIfAbsent(reservation, r -> new Order()); // INSERT … ON CONFLICT (reservation) DO NOTHING, then lock the row
+            o.refundDue |= o.state.equals("paid"); // and tell the buyer
+            o.state = "cancelled";
+        }
+        answer(e, 200, "{}");
+    }
+
     /** Takes the money only if the order can still be paid, and then confirms. */
     private boolean pay(Order o) {
         closeIfDue(o);
@@ -275,6 +289,8 @@ public final class OrderService {
             place(e, body); // a cart is the same, with more lines
         } else if (method.equals("GET") && path.length == 4 && path[2].equals("by-reservation")) {
             resolve(e, body, find(path[3]));
+        } else if (method.equals("POST") && path.length == 5 && path[2].equals("by-reservation") && path[4].equals("void")) {
+            makeVoid(e, body, path[3]);
         } else if (method.equals("POST") && path.length == 4 && find(path[2]) != null) {
             step(e, find(path[2]), path[3]);
         } else {

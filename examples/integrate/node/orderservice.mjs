@@ -142,6 +142,16 @@ async function extend(o, query) {
   return true;
 }
 
+// makeVoid ends an order for which there are no units, and lets its reservation have none any more: the request may still be on its way.
+function makeVoid(req, res, body, reservation) {
+  if (!signed(req, body)) return answer(res, 401, {});
+  const o = orders.get(reservation) ?? { reservation }; // INSERT … ON CONFLICT (reservation) DO NOTHING, then lock the row that is there
+  if (o.state === "paid") o.refund_due = true; // and tell the buyer
+  o.state = "cancelled";
+  orders.set(reservation, o);
+  answer(res, 200, {});
+}
+
 function answer(res, status, body) {
   const { told, ...shown } = body;
   res.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(shown));
@@ -154,10 +164,11 @@ async function serve(req, res) {
   for await (const chunk of req) chunks.push(chunk);
   const body = Buffer.concat(chunks);
   const url = new URL(req.url, "http://orders");
-  const [, , reservation, step] = url.pathname.split("/");
+  const [, , reservation, step, call] = url.pathname.split("/");
   const isOrder = req.method === "POST" && ["/orders", "/checkout"].includes(url.pathname); // a cart is the same, with more lines
   if (isOrder) return place(req, res, body);
   if (req.method === "GET" && reservation === "by-reservation") return resolve(req, res, body, orders.get(step));
+  if (req.method === "POST" && reservation === "by-reservation" && call === "void") return makeVoid(req, res, body, step);
   const o = orders.get(reservation);
   if (req.method !== "POST" || !o || !Object.hasOwn(steps, step)) return answer(res, 404, {});
   answer(res, (await steps[step](o, url.searchParams)) ? 200 : 409, o); // 409: it cannot be
