@@ -269,7 +269,7 @@ func (a *app) registerMetrics() error {
 // newCore wires what admits orders.
 func (a *app) newCore(meta ledger.Meta) *core {
 	c := &core{meta: meta}
-	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: fleetOf{a.beat, a.store}, Sale: a.sale, Backend: control.WithDirect(a.resolver), Log: a.log}
+	parts := admission.Parts{Ledger: a.deducter, Rows: a.store, Facts: a.store, Fleet: fleetOf{a.beat, a.store}, Sale: a.sale, Emptied: a.filters.Lanes.Drain, Backend: control.WithDirect(a.resolver), Log: a.log}
 	var publish ledger.Publisher
 	if a.redis != nil {
 		parts.Cache, parts.Epochs, publish = a.redis.client, a.redis.wayBack, a.redis.client
@@ -305,6 +305,7 @@ func (a *app) wirePublic() error {
 	if a.redis != nil {
 		limited.Limits.Lessor = a.redis.client
 	}
+	limited.Lanes.OnChange = laneChanges(a.log)
 	if a.filters, err = builtin.New(limited); err != nil {
 		return err
 	}

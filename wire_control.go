@@ -53,7 +53,7 @@ func breakerReason(of *fallback.Breakers) string {
 func (a *app) status() api.Status {
 	s := api.Status{Gateway: a.gatewayID, Version: version, StartedAt: a.started, LiveReplicas: a.beat.Live(),
 		Redis:    api.Redis{Mode: string(a.cfg.Redis.Mode)},
-		Database: api.Database{Driver: string(a.cfg.Database.Driver)}, Invariants: a.audit.verdicts(), Queues: a.queues()}
+		Database: api.Database{Driver: string(a.cfg.Database.Driver)}, Invariants: a.audit.verdicts(), Queues: a.queues(), Hot: a.hot()}
 	s.Database.SeenAt = a.beat.Loop().Stats().LastSuccess
 	s.Database.Reachable = !s.Database.SeenAt.IsZero() && time.Since(s.Database.SeenAt) < a.cfg.ReplicaTimeout.Std()
 	s.Deployment = a.deployment()

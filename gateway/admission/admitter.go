@@ -59,6 +59,7 @@ type Admitter struct {
 	aheads  *Aheads // nil: nothing is sold ahead
 	drained func(p int) bool
 	served  func(sku string)
+	emptied func(sku string)
 	log     *zap.Logger
 
 	flags   *flags
@@ -92,16 +93,22 @@ type Parts struct {
 	// Served is told of each SKU that Redis has or that was sold without it, so that changes of its stock row by others are noticed;
 	// not of what somebody made up. It must be quick and must not block. Nil: nobody is told.
 	Served func(sku string)
-	Log    *zap.Logger
+	// Emptied is told of each SKU of which nothing is left any more, and again now and then while that is so: SoldOut says yes from now on.
+	// It must be quick and must not block. Nil: nobody is told.
+	Emptied func(sku string)
+	Log     *zap.Logger
 }
 
 // New makes an Admitter. Stop it with Drain.
 func New(cfg Config, parts Parts) *Admitter {
 	a := &Admitter{cfg: cfg, cache: parts.Cache, ledger: parts.Ledger, fleet: parts.Fleet, epochs: parts.Epochs, sale: parts.Sale,
-		backend: parts.Backend, aheads: parts.Aheads, drained: parts.Drained, served: parts.Served, log: parts.Log,
+		backend: parts.Backend, aheads: parts.Aheads, drained: parts.Drained, served: parts.Served, emptied: parts.Emptied, log: parts.Log,
 		flags: newFlags(), allowed: newAllowances(), lines: newLines(), finder: newFinder(parts.Rows, cfg.FindMax)}
 	if a.served == nil {
 		a.served = func(string) {}
+	}
+	if a.emptied == nil {
+		a.emptied = func(string) {}
 	}
 	if a.drained == nil {
 		a.drained = func(int) bool { return false }

@@ -181,6 +181,24 @@ func TestFlagsBelieveOnlyTheNewest(t *testing.T) {
 	}
 }
 
+// Who waits in vain is woken once, and again when the flag has to be set anew.
+func TestFlagsSayWhenNothingIsLeft(t *testing.T) {
+	f, now := newFlags(), time.Unix(1000, 0)
+	step := func(left, ver int64, after time.Duration, want bool) {
+		t.Helper()
+		if got := f.set("s", left, ver, now.Add(after)); got != want {
+			t.Errorf("%d left at ver %d after %v: emptied = %v", left, ver, after, got)
+		}
+	}
+	step(1, 1, 0, false)
+	step(0, 2, 0, true)
+	step(0, 3, 0, false)
+	step(0, 4, flagTTL, true)
+	step(5, 1, flagTTL, false) // older
+	step(5, 5, flagTTL, false)
+	step(0, 6, flagTTL, true)
+}
+
 func TestFlagsAreBounded(t *testing.T) {
 	f, now := newFlags(), time.Unix(1000, 0)
 	for i := range flagShards * flagsPerShard * 2 {
@@ -192,5 +210,18 @@ func TestFlagsAreBounded(t *testing.T) {
 	}
 	if total > flagShards*flagsPerShard {
 		t.Errorf("%d flags, bound is %d", total, flagShards*flagsPerShard)
+	}
+}
+
+// What the database says about a SKU empties the lane of who waits for it, wherever the word comes from.
+func TestEmptiedIsToldOfTheLastUnit(t *testing.T) {
+	b := setup(t, nil)
+	var told []string
+	b.emptied = func(sku string) { told = append(told, sku) }
+	b.Observe([]stock.Fact{{SKU: "s", Available: 1, Ver: 1}, {SKU: "other", Available: 3, Ver: 1}})
+	b.Observe([]stock.Fact{{SKU: "s", Ver: 2}})
+	b.Observe([]stock.Fact{{SKU: "s", Ver: 3}})
+	if len(told) != 1 || told[0] != "s" || !b.SoldOut("s", 1) {
+		t.Errorf("told of %v, sold out: %v", told, b.SoldOut("s", 1))
 	}
 }

@@ -52,19 +52,20 @@ func (f *flags) soldOut(sku string, qty int64, now time.Time) bool {
 	return known && qty > got.left && now.Sub(got.at) < flagTTL
 }
 
-// set takes what was left of a SKU at ver; what is older than the newest ver is not believed.
-func (f *flags) set(sku string, left, ver int64, now time.Time) {
+// set takes what was left of a SKU at ver; what is older than the newest ver is not believed. emptied: nothing is left, which was not known.
+func (f *flags) set(sku string, left, ver int64, now time.Time) (emptied bool) {
 	s := f.shard(sku)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	got, known := s.bySKU[sku]
 	if known && ver < got.ver && now.Sub(got.at) < flagForget {
-		return
+		return false
 	}
 	if !known && len(s.bySKU) >= flagsPerShard {
 		s.makeRoom(now)
 	}
 	s.bySKU[sku] = flag{left: left, ver: ver, at: now}
+	return left <= 0 && (!known || got.left > 0 || now.Sub(got.at) >= flagTTL)
 }
 
 // drop forgets a flag.

@@ -82,7 +82,7 @@ func (a *Admitter) learn(r *wanted, p int, reply stock.CacheReply) {
 		a.grants.heard(r, r.lineOf(reply.SKU), reply)
 	}
 	if reply.Code == stock.CacheSoldOut || reply.Code == stock.CacheWait {
-		a.flags.set(decider, reply.Base+reply.Rest, reply.Ver, time.Now())
+		a.leaves(decider, reply.Base+reply.Rest, reply.Ver, time.Now())
 	}
 }
 

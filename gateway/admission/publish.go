@@ -11,9 +11,16 @@ import (
 func (a *Admitter) observe(facts []stock.Fact) {
 	now := time.Now()
 	for _, f := range facts {
-		a.flags.set(f.SKU, f.Left(), f.Ver, now)
+		a.leaves(f.SKU, f.Left(), f.Ver, now)
 		a.lines.news(f.SKU)
 		a.allowed.changed(&f)
+	}
+}
+
+// leaves keeps what was left of a SKU at ver, and says so when it is nothing: who still waits in its lane waits in vain.
+func (a *Admitter) leaves(sku string, left, ver int64, now time.Time) {
+	if a.flags.set(sku, left, ver, now) {
+		a.emptied(sku)
 	}
 }
 

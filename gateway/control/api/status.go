@@ -20,6 +20,9 @@ type Status struct {
 	LiveReplicas int     `json:"live_replicas"`
 	Queues       []Queue `json:"queues,omitempty"`
 
+	// Hot are SKUs that this replica found to be hot, so that they have lanes of their own, the hottest first, 100 at most.
+	Hot []Hot `json:"hot,omitempty"`
+
 	Clock      Clock      `json:"clock"`
 	Unresolved Unresolved `json:"unresolved"`
 	Sale       Sale       `json:"sale"`
@@ -108,6 +111,15 @@ type Queue struct {
 	Name  string `json:"name"`  // the limit's key in the configuration, e.g. fallback.queue.total
 	Depth int64  `json:"depth"` // now
 	Limit int64  `json:"limit"`
+}
+
+// Hot is a SKU that has a lane because it is asked for so often.
+type Hot struct {
+	SKU     string    `json:"sku"`
+	Rate    float64   `json:"rate"` // requests a second in the last window of hotspot.detect, refused ones included; 0: not known yet
+	Since   time.Time `json:"since"`
+	Held    int       `json:"held"`    // requests that hold a slot of its lane
+	Waiting int       `json:"waiting"` // requests that wait for one
 }
 
 // Invariant is the last verdict about one of I1–I10.
