@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/breaker"
+	"github.com/stockgate/stockgate/internal/certs"
 )
 
 // Defaults of Config, taken where a field is zero.
@@ -25,6 +26,7 @@ const (
 	ReadTimeoutDefault        = 10 * time.Second
 	WriteTimeoutDefault       = 30 * time.Second
 	IdleTimeoutDefault        = 75 * time.Second
+	HandshakeTimeoutDefault   = 5 * time.Second
 	UpstreamTimeoutDefault    = 3 * time.Second
 	UpstreamIdleDefault       = 4 * time.Second
 	UpstreamDialDefault       = 1 * time.Second
@@ -49,6 +51,14 @@ type Config struct {
 	WriteTimeout time.Duration
 	// IdleTimeout closes a keep-alive connection without a new request. Defaults to 75 s.
 	IdleTimeout time.Duration
+
+	// TLS is how the public side speaks TLS; nil: it does not.
+	TLS *certs.Source
+	// ProxyProtocol says whether connections begin with a PROXY header. Others than trusted proxies are not believed in any case. Defaults
+	// to ProxyOff.
+	ProxyProtocol ProxyProtocol
+	// HandshakeTimeout bounds the PROXY header and the TLS handshake together. Defaults to 5 s.
+	HandshakeTimeout time.Duration
 
 	// ForwardWithin is F, named in the refusal of a request that got its stock too late to be sent.
 	ForwardWithin time.Duration
@@ -144,6 +154,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.ReadTimeout, ReadTimeoutDefault)
 	fill(&c.WriteTimeout, WriteTimeoutDefault)
 	fill(&c.IdleTimeout, IdleTimeoutDefault)
+	fill(&c.HandshakeTimeout, HandshakeTimeoutDefault)
 	upstreams := make([]Upstream, len(c.Upstreams))
 	for i, u := range c.Upstreams {
 		upstreams[i] = u.withDefaults()
@@ -184,6 +195,9 @@ func (c *Config) validate() error {
 	}
 	if c.CartLines < 1 {
 		errs = append(errs, fmt.Errorf("%s is %d, must be at least 1", cartLinesKey, c.CartLines))
+	}
+	if c.ProxyProtocol != ProxyOff && len(c.TrustedProxies) == 0 {
+		errs = append(errs, errors.New("proxy_protocol is on, but trusted_proxies is empty: nobody's header would be believed"))
 	}
 	names := map[string]bool{}
 	for i := range c.Routes {

@@ -130,7 +130,7 @@ func (e *exchange) refuse(p *problem) {
 // hangUp ends the connection after the answer: where its next request begins is in doubt.
 func (e *exchange) hangUp() {
 	e.ctx.SetConnectionClose()
-	if c, ok := e.ctx.Conn().(*clientSide); ok {
+	if c := sideOf(e.ctx.Conn()); c != nil {
 		c.lingers()
 	}
 }

@@ -113,22 +113,31 @@ func (h *head) carriesForwarded() bool {
 // untrustedLog tells, once a minute, that a peer sends X-Forwarded-* and is not believed: without it, an operator who forgot
 // trusted_proxies sees all clients limited as one.
 type untrustedLog struct {
-	log  *zap.Logger
+	log    *zap.Logger
+	seldom seldom
+}
+
+func (u *untrustedLog) note(peer netip.Addr, now time.Time) {
+	if u.seldom.due(now) {
+		u.log.Warn("X-Forwarded-* from a peer that is not trusted was dropped; if it is your proxy, add it to the setting",
+			zap.Stringer("peer", peer), zap.String("setting", "trusted_proxies"))
+	}
+}
+
+// seldom keeps what strangers can cause out of the log but for one line a minute.
+type seldom struct {
 	mu   sync.Mutex
 	next time.Time
 }
 
-const untrustedLogEvery = time.Minute
+const seldomEvery = time.Minute
 
-func (u *untrustedLog) note(peer netip.Addr, now time.Time) {
-	u.mu.Lock()
-	due := !now.Before(u.next)
-	if due {
-		u.next = now.Add(untrustedLogEvery)
+func (s *seldom) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.next) {
+		return false
 	}
-	u.mu.Unlock()
-	if due {
-		u.log.Warn("X-Forwarded-* from a peer that is not trusted was dropped; if it is your proxy, add it to the setting",
-			zap.Stringer("peer", peer), zap.String("setting", "trusted_proxies"))
-	}
+	s.next = now.Add(seldomEvery)
+	return true
 }

@@ -117,12 +117,8 @@ func (e *exchange) forward() {
 func (e *exchange) send(before time.Time) (sent bool, err error) {
 	u := e.route.upstream
 	request := &e.ctx.Request
-	scheme := "http"
-	if e.ctx.IsTLS() {
-		scheme = "https"
-	}
 	out := outgoing{method: request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: request.Body(),
-		scheme: scheme, pass: e.pass, key: u.key, now: e.s.now()}
+		scheme: schemeOf(e.ctx.Conn()), pass: e.pass, key: u.key, now: e.s.now()}
 	var rest []byte
 	e.message, rest = out.append(e.message[:0])
 	e.ctx.Response.Header.DisableNormalizing() // the backend's names keep their case

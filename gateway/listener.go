@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -17,7 +18,10 @@ const (
 
 // clientSide is a client's connection.
 type clientSide struct {
-	net.Conn
+	net.Conn                           // as it was accepted
+	stream    net.Conn                 // requests and answers; of the goroutine that serves the connection
+	secure    atomic.Pointer[tls.Conn] // nil: plain, or not greeted yet
+	client    net.Addr                 // whom a PROXY header names; nil: nobody
 	lingering atomic.Bool
 	closed    atomic.Bool
 	heard     atomic.Bool // its first byte has come, or it is gone
@@ -28,11 +32,22 @@ type clientSide struct {
 
 // Read is the connection's, but ends with errBareLF behind a head that has no end.
 func (c *clientSide) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
+	n, err := c.stream.Read(b)
 	if err == nil && c.scan.bareLF(b[:n]) {
 		err = errBareLF
 	}
 	return n, err
+}
+
+// Write is the connection's.
+func (c *clientSide) Write(b []byte) (int, error) { return c.stream.Write(b) }
+
+// RemoteAddr is the client's address as far as the connection tells it.
+func (c *clientSide) RemoteAddr() net.Addr {
+	if c.client != nil {
+		return c.client
+	}
+	return c.Conn.RemoteAddr()
 }
 
 // lingers makes Close wait for the client to read the last answer. Closing with unread bytes in the kernel resets the connection, and
@@ -44,19 +59,23 @@ func (c *clientSide) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && c.lingering.Load() && half.CloseWrite() == nil {
-		c.drain()
+	var whole net.Conn = c.Conn
+	if secure := c.secure.Load(); secure != nil {
+		whole = secure // it says that it closes, so that nobody can pretend it
 	}
-	return c.Conn.Close()
+	if half, ok := whole.(interface{ CloseWrite() error }); ok && c.lingering.Load() && half.CloseWrite() == nil {
+		c.drain(whole)
+	}
+	return whole.Close()
 }
 
-func (c *clientSide) drain() {
+func (c *clientSide) drain(from net.Conn) {
 	if c.SetReadDeadline(time.Now().Add(lingerFor)) != nil {
 		return
 	}
 	var room [4096]byte
 	for left := lingerBytes; left > 0; {
-		n, err := c.Conn.Read(room[:])
+		n, err := from.Read(room[:])
 		if err != nil {
 			return
 		}
@@ -68,12 +87,13 @@ func (c *clientSide) drain() {
 // shutdown must not wait for them.
 type listener struct {
 	net.Listener
-	mu     sync.Mutex
-	silent map[*clientSide]struct{}
+	greeter *greeter // nil: requests come from the first byte on
+	mu      sync.Mutex
+	silent  map[*clientSide]struct{}
 }
 
-func newListener(ln net.Listener) *listener {
-	return &listener{Listener: ln, silent: map[*clientSide]struct{}{}}
+func newListener(ln net.Listener, g *greeter) *listener {
+	return &listener{Listener: ln, greeter: g, silent: map[*clientSide]struct{}{}}
 }
 
 const (
@@ -107,13 +127,27 @@ func passing(err error) bool {
 	return false
 }
 
-func (l *listener) welcome(c net.Conn) *clientSide {
-	side := &clientSide{Conn: c, opened: time.Now(), from: l}
+func (l *listener) welcome(c net.Conn) net.Conn {
+	side := &clientSide{Conn: c, stream: c, opened: time.Now(), from: l}
 	side.scan.arm()
 	l.mu.Lock()
 	l.silent[side] = struct{}{}
 	l.mu.Unlock()
+	if l.greeter != nil {
+		return &greetedSide{side}
+	}
 	return side
+}
+
+// sideOf is our side of a connection that fasthttp serves; nil: it does not come from a listener of ours.
+func sideOf(c net.Conn) *clientSide {
+	switch c := c.(type) {
+	case *clientSide:
+		return c
+	case *greetedSide:
+		return c.clientSide
+	}
+	return nil
 }
 
 // spoke takes a connection off the list: it has sent something, or is gone.

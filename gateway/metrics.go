@@ -21,6 +21,7 @@ type metrics struct {
 	panics    prometheus.Counter
 	untrusted prometheus.Counter
 	broken    prometheus.Counter
+	ungreeted *prometheus.CounterVec // reason
 
 	// Of the labels in use. mu also guards that no series of a name comes about after it is gone.
 	mu        sync.Mutex
@@ -49,8 +50,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Help: "Requests with X-Forwarded-* from a peer that is not in trusted_proxies."}),
 		broken: prometheus.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "unreadable_requests_total",
 			Help: "Requests refused before their header and body were read: broken, too large or too slow."}),
+		ungreeted: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "ungreeted_connections_total",
+			Help: "Connections ended before their first request: no proper PROXY header or TLS handshake in time, or none may be there."},
+			[]string{"reason"}),
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.upstream, m.full, m.outcomes, m.panics, m.untrusted, m.broken} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.upstream, m.full, m.outcomes, m.panics, m.untrusted, m.broken,
+		m.ungreeted} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}

@@ -150,7 +150,7 @@ func (l quietLogger) Printf(format string, args ...any) {
 
 // Serve accepts clients until Shutdown, which makes it return nil.
 func (s *Server) Serve(ln net.Listener) error {
-	own := newListener(ln)
+	own := newListener(ln, s.greeter())
 	s.mu.Lock()
 	s.listeners = append(s.listeners, own)
 	s.mu.Unlock()
@@ -204,8 +204,8 @@ func (s *Server) closeUpstreams() {
 
 // connState follows where requests begin, and a connection's first byte.
 func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
-	side, ok := c.(*clientSide)
-	if !ok {
+	side := sideOf(c)
+	if side == nil {
 		return
 	}
 	switch state {
@@ -233,7 +233,7 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	p := s.whyUnreadable(ctx, err)
 	p.write(&ctx.Response, !s.setup.Load().cfg.OmitEnvoyHeader)
 	s.unrouted.answered(p.code, 0, "")
-	if side, ok := ctx.Conn().(*clientSide); ok {
+	if side := sideOf(ctx.Conn()); side != nil {
 		side.lingers()
 	}
 }

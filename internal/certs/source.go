@@ -123,6 +123,9 @@ func (s *Source) Config() *tls.Config {
 	return s.current.Load().config
 }
 
+// LookAgain makes the next Config look at the files, however short ago it was done.
+func (s *Source) LookAgain() { s.looked.Store(0) }
+
 // look judges the files if they are not as they were.
 func (s *Source) look(now time.Time) {
 	read, err := s.files.read()
