@@ -40,13 +40,15 @@ type greeter struct {
 	seldom  seldom
 }
 
-// greeter is nil if requests come from the first byte on.
-func (s *Server) greeter() *greeter {
-	if s.cfg.TLS == nil && s.cfg.ProxyProtocol == ProxyOff {
+// newGreeter is nil if requests come from the first byte on. Of what a reload replaces it follows the trusted proxies.
+func (s *Server) newGreeter() *greeter {
+	cfg := &s.setup.Load().cfg
+	if cfg.TLS == nil && cfg.ProxyProtocol == ProxyOff {
 		return nil
 	}
-	return &greeter{tls: s.cfg.TLS, proxy: s.cfg.ProxyProtocol, trusted: s.proxies.trusts, within: s.cfg.HandshakeTimeout,
-		failed: s.metrics.ungreeted, log: s.log}
+	trusted := func(a netip.Addr) bool { return s.setup.Load().proxies.trusts(a) }
+	return &greeter{tls: cfg.TLS, proxy: cfg.ProxyProtocol, trusted: trusted, within: cfg.HandshakeTimeout, failed: s.metrics.ungreeted,
+		log: s.log}
 }
 
 // greetedSide is a client's connection with a greeting. fasthttp takes it for TLS by its two methods, and so asks for the handshake

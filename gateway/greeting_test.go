@@ -200,7 +200,7 @@ func TestRenewedCertificate(t *testing.T) {
 	dir := filepath.Dir(files.Cert)
 	certtest.Write(t, dir, "tls.key", pair.Key)
 	certtest.Write(t, dir, "tls.crt", pair.Cert)
-	g.cfg.TLS.LookAgain()
+	g.setup.Load().cfg.TLS.LookAgain()
 	renewed := dialWire(t, g.addr).over(clientOfShop(next))
 	for _, w := range []*wire{w, renewed} {
 		w.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -211,7 +211,7 @@ func TestRenewedCertificate(t *testing.T) {
 	if err := os.Remove(files.Cert); err != nil {
 		t.Fatal(err)
 	}
-	g.cfg.TLS.LookAgain()
+	g.setup.Load().cfg.TLS.LookAgain()
 	dialWire(t, g.addr).over(clientOfShop(next))
 }
 

@@ -150,7 +150,7 @@ func (l quietLogger) Printf(format string, args ...any) {
 
 // Serve accepts clients until Shutdown, which makes it return nil.
 func (s *Server) Serve(ln net.Listener) error {
-	own := newListener(ln, s.greeter())
+	own := newListener(ln, s.newGreeter())
 	s.mu.Lock()
 	s.listeners = append(s.listeners, own)
 	s.mu.Unlock()
