@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/user"
 	"strings"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/gateway/control/client"
+	"github.com/stockgate/stockgate/internal/certs"
 )
 
 // tokenEnv keeps the token out of the process list and of the shell's history.
@@ -24,6 +27,9 @@ type clientFlags struct {
 	control string
 	token   string
 	actor   string
+	ca      string
+	cert    string
+	key     string
 	timeout time.Duration
 	json    bool
 }
@@ -33,6 +39,9 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.control, "control", "http://127.0.0.1:9090", "control address of any replica")
 	flags.StringVar(&f.token, "token", "", "control.token of the gateway; better in the environment: "+tokenEnv)
+	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities of an https address; those of the system if absent")
+	flags.StringVar(&f.cert, "cert", "", "PEM file of the certificate to show to an https address")
+	flags.StringVar(&f.key, "key", "", "PEM file of that certificate's key")
 	flags.StringVar(&f.actor, "actor", "", "who acts, for the ledger; the user of this machine if absent")
 	flags.DurationVar(&f.timeout, "timeout", 15*time.Second, "how long to wait for the gateway")
 	flags.BoolVar(&f.json, "json", false, "print JSON instead of a table")
@@ -51,7 +60,28 @@ func (f *clientFlags) connect() (*client.Client, error) {
 	} else if actor != asActor(actor) {
 		return nil, fmt.Errorf("--actor is %q, must be 1 to %d visible ASCII bytes", actor, actorBytesMax)
 	}
-	return client.New(client.Config{URL: f.control, Token: token, Actor: actor, Timeout: f.timeout})
+	secure, err := f.secure()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(client.Config{URL: f.control, Token: token, Actor: actor, Timeout: f.timeout, TLS: secure})
+}
+
+// secure is how TLS is spoken, as the flags say; nil: they say nothing.
+func (f *clientFlags) secure() (*certs.Source, error) {
+	files := certs.Files{CA: f.ca, Cert: f.cert, Key: f.key}
+	if files == (certs.Files{}) {
+		return nil, nil
+	}
+	at, err := url.Parse(f.control)
+	if err != nil || at.Scheme != "https" {
+		return nil, fmt.Errorf("--control is %q, must begin with https:// with --ca, --cert or --key", f.control)
+	}
+	source, err := certs.Call("commands", certs.Calling{Files: files, ServerName: at.Hostname()}, zap.NewNop())
+	if err != nil {
+		return nil, fmt.Errorf("--ca, --cert, --key: %w", err)
+	}
+	return source, nil
 }
 
 // actorBytesMax is what the gateway takes of an actor.

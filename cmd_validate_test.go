@@ -99,7 +99,7 @@ func TestValidateExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := runValidate(t, string(text))
-	if err != nil || !strings.Contains(out, "F:56: warning: skus[sku-1*].consistency: orders under purchase_limit or open_per_user wait for their commit, which holds the limit: they run as strong ones\n") ||
+	if err != nil || !strings.Contains(out, ": warning: skus[sku-1*].consistency: orders under purchase_limit or open_per_user wait for their commit, which holds the limit: they run as strong ones\n") ||
 		!strings.HasSuffix(out, " warnings, 0 refusals\n") {
 		t.Errorf("error %v, got\n%s", err, out)
 	}

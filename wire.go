@@ -24,6 +24,7 @@ import (
 	"github.com/stockgate/stockgate/gateway/control"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/gateway/shadow"
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/internal/clockstep"
 	"github.com/stockgate/stockgate/ledger"
 	"github.com/stockgate/stockgate/luascripts"
@@ -50,6 +51,8 @@ type app struct {
 	started   time.Time
 	registry  *prometheus.Registry
 	readiness *control.Readiness
+	certs     *certs.Set
+	secured   secured
 
 	store        *ledger.Store
 	queue        *fallback.Queue[*ledger.Work]
@@ -100,6 +103,10 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 	a := &app{cfg: cfg, gatewayID: id.String(), started: time.Now(), registry: prometheus.NewRegistry(), readiness: control.NewReadiness(),
 		beaten: make(chan struct{})}
 	a.log = log.With(zap.String("gateway", a.gatewayID[:8]))
+	a.certs = certs.NewSet(a.log)
+	if a.secured, err = secure(a.certs, cfg); err != nil {
+		return nil, err
+	}
 	if a.store, err = ledger.Open(ledgerConfig(cfg)); err != nil {
 		return nil, err
 	}
@@ -218,12 +225,12 @@ func (a *app) wireSale() error {
 	if a.redis != nil {
 		a.sale.anyAhead = a.redis.wayBack.AnyAhead
 	}
-	a.compensation, err = compensation.New(compensationConfig(a.cfg, a.gatewayID, a.sale.now, a.log), compensation.Parts{Store: a.store,
+	a.compensation, err = compensation.New(compensationConfig(a.cfg, a.secured, a.gatewayID, a.sale.now, a.log), compensation.Parts{Store: a.store,
 		Worker: a.deducter, Committed: a.committed, Metrics: a.registry})
 	if err != nil {
 		return err
 	}
-	a.resolver, err = resolver.New(resolverConfig(a.cfg, a.gatewayID, a.sale.now, a.log), resolver.Parts{Store: a.store, Worker: a.deducter,
+	a.resolver, err = resolver.New(resolverConfig(a.cfg, a.secured, a.gatewayID, a.sale.now, a.log), resolver.Parts{Store: a.store, Worker: a.deducter,
 		Committed: a.committed, Metrics: a.registry})
 	if err != nil {
 		return err
@@ -246,7 +253,7 @@ func (a *app) wireControl() error {
 		return err
 	}
 	var err error
-	a.control, err = control.New(controlConfig(a.cfg), deps)
+	a.control, err = control.New(controlConfig(a.cfg, a.secured), deps)
 	return err
 }
 
@@ -263,6 +270,7 @@ func (a *app) registerMetrics() error {
 		a.registry.Register(collectors.NewGoCollector()),
 		a.registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 		a.registry.Register(newAppCollector(a)),
+		a.registry.Register(a.certs),
 	)
 }
 
@@ -314,7 +322,7 @@ func (a *app) wirePublic() error {
 	if err != nil {
 		return err
 	}
-	a.server, err = gateway.New(gatewayConfig(a.cfg), gateway.Parts{Admission: late, Limits: a.filters.Chain(),
+	a.server, err = gateway.New(gatewayConfig(a.cfg, a.secured), gateway.Parts{Admission: late, Limits: a.filters.Chain(),
 		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.sale, Shadow: a.shadow, ShadowLimits: filters.NewChain(shadowLimits), Now: a.sale.now,
 		Log: a.log, Registry: a.registry})
 	return err

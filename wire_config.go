@@ -152,11 +152,12 @@ func quotaStyle(h config.RateLimitHeaders) filters.HeaderStyle {
 	return filters.HeadersDraft10
 }
 
-func gatewayConfig(c *config.Config) gateway.Config {
+func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 	out := gateway.Config{
 		HeaderBytes: int(c.Server.Headers), GuardedBodyBytes: int(c.Server.Body), PlainBodyBytes: int(c.Server.PlainBody), CartLines: c.Server.CartLines,
 		Connections: c.Server.Connections, ReadTimeout: c.Server.ReadTimeout.Std(), WriteTimeout: c.Server.WriteTimeout.Std(),
 		IdleTimeout: c.Server.IdleTimeout.Std(), ForwardWithin: c.ForwardWithin.Std(),
+		TLS: secure.public, ProxyProtocol: proxyProtocols[c.ProxyProtocol], HandshakeTimeout: c.Server.HandshakeTimeout.Std(),
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
 		AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
 	}
@@ -168,7 +169,8 @@ func gatewayConfig(c *config.Config) gateway.Config {
 	}
 	for name, u := range c.Upstreams {
 		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer),
-			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std(), Breaker: upstreamBreaker(u.Breaker), Health: u.Health}
+			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std(), Breaker: upstreamBreaker(u.Breaker), Health: u.Health,
+			TLS: secure.upstreams[name]}
 		for _, k := range u.Sign.Keys {
 			up.SignKeys = append(up.SignKeys, gateway.SignKey{ID: k.ID, Secret: []byte(k.Secret.Reveal())})
 		}
@@ -197,9 +199,9 @@ func upstreamBreaker(b config.UpstreamBreaker) *breaker.Config {
 		OpenMax: b.OpenMax.Std()}
 }
 
-func controlConfig(cfg *config.Config) control.Config {
+func controlConfig(cfg *config.Config, secure secured) control.Config {
 	c := cfg.Control
-	return control.Config{Listen: c.Listen, Token: c.Token.Reveal(), ReadToken: c.ReadToken.Reveal(), Timeout: c.Timeout.Std(),
+	return control.Config{Listen: c.Listen, TLS: secure.control, Token: c.Token.Reveal(), ReadToken: c.ReadToken.Reveal(), Timeout: c.Timeout.Std(),
 		ImportTimeout: c.ImportTimeout.Std(), RedisTimeout: c.RedisTimeout.Std(), BodyBytes: c.Body.Bytes(),
 		ImportBytes: c.ImportBody.Bytes(), ImportLines: c.ImportLines, MaxInFlight: c.MaxInFlight, OmitEnvoyHeader: !cfg.Server.EnvoyRateLimited}
 }
@@ -245,10 +247,11 @@ func expiringRoutes(c *config.Config) []string {
 	return names
 }
 
-func compensationConfig(c *config.Config, holder string, now func() time.Time, log *zap.Logger) compensation.Config {
+func compensationConfig(c *config.Config, secure secured, holder string, now func() time.Time, log *zap.Logger) compensation.Config {
 	out := compensation.Config{Holder: holder, Manual: c.Reconcile.Repair.Surplus == "manual", Log: log}
 	for name, u := range c.Upstreams {
-		up := compensation.Upstream{Name: name, URL: u.URL, Void: u.Void, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Asked: u.Resolve != ""}
+		up := compensation.Upstream{Name: name, URL: u.URL, Void: u.Void, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Asked: u.Resolve != "",
+			TLS: secure.upstreams[name]}
 		if len(u.Sign.Keys) > 0 {
 			up.Sign = ordercall.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
 		}
@@ -263,10 +266,11 @@ func compensationConfig(c *config.Config, holder string, now func() time.Time, l
 	return out
 }
 
-func resolverConfig(c *config.Config, holder string, now func() time.Time, log *zap.Logger) resolver.Config {
+func resolverConfig(c *config.Config, secure secured, holder string, now func() time.Time, log *zap.Logger) resolver.Config {
 	out := resolver.Config{Holder: holder, HoldMax: c.Defaults.HoldMax.Std(), Log: log}
 	for name, u := range c.Upstreams {
-		up := resolver.Upstream{Name: name, URL: u.URL, Resolve: u.Resolve, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Unique: u.Unique}
+		up := resolver.Upstream{Name: name, URL: u.URL, Resolve: u.Resolve, Timeout: u.Timeout.Std(), OrderDelay: u.OrderDelay.Std(), Unique: u.Unique,
+			TLS: secure.upstreams[name]}
 		if len(u.Sign.Keys) > 0 {
 			up.Sign = ordercall.NewSigner(u.Sign.Keys[0].ID, []byte(u.Sign.Keys[0].Secret.Reveal()), now)
 		}

@@ -22,6 +22,9 @@ func (ch *checker) checkListeners() {
 		}
 	}
 	ch.checkTokens()
+	ch.checkListenerTLS("tls", ch.TLS)
+	ch.checkListenerTLS("control.tls", ch.Control.TLS)
+	ch.checkProxyProtocol()
 }
 
 func (ch *checker) checkTokens() {

@@ -20,6 +20,7 @@ func (ch *checker) checkUpstreams() {
 		ch.failIf(u.Void != "" && !validByReservation(u.Void), under(path, "void"),
 			"must be a path with {reservation} in it, such as /orders/by-reservation/{reservation}/void", quote(u.Void))
 		ch.checkUpstreamBreaker(path, u)
+		ch.checkUpstreamTLS(path, u)
 		keys := under(path, "sign.keys")
 		ch.unique(keys, "id", mapped(u.Sign.Keys, func(k SignKey) string { return k.ID }))
 	}
@@ -52,6 +53,11 @@ func checkUpstreamURL(s string) (rule, shown string) {
 		return "must not hold a path, query or fragment: targets are sent on as they are", quote(u.Redacted())
 	}
 	return "", ""
+}
+
+func secureURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme == "https"
 }
 
 func validPort(s string) bool {

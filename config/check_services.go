@@ -45,8 +45,7 @@ func (ch *checker) checkRedisAddresses() {
 
 func (ch *checker) checkRedisTLS() {
 	t := ch.Redis.TLS
-	ch.failIf(t.Cert == "" && t.Key != "", "redis.tls.cert", "is required with redis.tls.key", "")
-	ch.failIf(t.Key == "" && t.Cert != "", "redis.tls.key", "is required with redis.tls.cert", "")
+	ch.checkPair("redis.tls", t.Cert, t.Key)
 	ch.failIf(!t.Enabled && t.CA+t.Cert+t.Key != "", "redis.tls.enabled", "must be true, for ca, cert or key is set", "false")
 }
 

@@ -8,10 +8,12 @@ package config
 // The order of the fields matters: what is inherited stands above what inherits it.
 type Config struct {
 	// Address of the public side, where orders come in.
-	Listen  string  `yaml:"listen" default:":8080" range:"1..255" reload:"restart"`
-	Server  Server  `yaml:"server" reload:"restart"`
-	Control Control `yaml:"control" reload:"restart"`
-	Check   Check   `yaml:"check" reload:"restart"`
+	Listen string `yaml:"listen" default:":8080" range:"1..255" reload:"restart"`
+	// TLS of the public side. Without a certificate it speaks plain HTTP.
+	TLS     ListenerTLS `yaml:"tls" reload:"restart"`
+	Server  Server      `yaml:"server" reload:"restart"`
+	Control Control     `yaml:"control" reload:"restart"`
+	Check   Check       `yaml:"check" reload:"restart"`
 
 	Redis    Redis    `yaml:"redis" reload:"restart"`
 	Database Database `yaml:"database" reload:"restart"`
@@ -54,7 +56,10 @@ type Config struct {
 
 	// Peers whose X-Forwarded-For is believed, as networks or addresses. From all others the header is replaced.
 	TrustedProxies []Network `yaml:"trusted_proxies" range:"0..256" reload:"live"`
-	Log            Log       `yaml:"log" reload:"restart"`
+	// How connections from trusted_proxies to the public side begin. optional: with a PROXY header (version 1 or 2), or without. required:
+	// with one, and no other peers may connect at all. off: without. A header names the client, and its sender answers for it.
+	ProxyProtocol ProxyProtocol `yaml:"proxy_protocol" default:"off" oneof:"off optional required" reload:"restart"`
+	Log           Log           `yaml:"log" reload:"restart"`
 
 	origin *origin
 }
@@ -75,6 +80,8 @@ type Server struct {
 	WriteTimeout Duration `yaml:"write_timeout" default:"30s" range:"100ms..10m"`
 	// How long a connection may stand idle between two requests.
 	IdleTimeout Duration `yaml:"idle_timeout" default:"75s" range:"1s..1h"`
+	// Longest wait for the PROXY header and the TLS handshake of a new connection, together.
+	HandshakeTimeout Duration `yaml:"handshake_timeout" default:"5s" range:"100ms..1m"`
 	// Most open client connections; further ones get a bare 503.
 	Connections int `yaml:"connections" default:"100000" range:"1..1000000"`
 	// Longest wait at shutdown for requests in flight.
@@ -87,6 +94,8 @@ type Server struct {
 type Control struct {
 	// Address of health, metrics, dashboard and /v1 API. It must not be reachable by buyers.
 	Listen string `yaml:"listen" default:"127.0.0.1:9090" range:"1..255"`
+	// TLS of the control side. Probes of Kubernetes show no certificate: with client_ca let them in by client_auth optional.
+	TLS ListenerTLS `yaml:"tls"`
 	// Bearer token for all but health and metrics. Empty: none is asked for, allowed on a loopback address only.
 	Token Secret `yaml:"token" range:"0..4096"`
 	// Bearer token that may look but not change anything. Empty: there is none.

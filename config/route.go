@@ -22,6 +22,8 @@ const (
 type Upstream struct {
 	// Where it is: http or https, host and port. A path is not allowed, targets are sent on as they are.
 	URL string `yaml:"url" required:"true" range:"1..2048"`
+	// TLS to it, with a url of https. Its certificate and name are always verified.
+	TLS UpstreamTLS `yaml:"tls"`
 	// Longest wait for its answer. For a guarded request the outcome is then unknown.
 	Timeout Duration `yaml:"timeout" default:"3s" range:"1ms..10m"`
 	// Longest wait for a connection to it, part of timeout.

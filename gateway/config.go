@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -96,8 +95,8 @@ type Upstream struct {
 	IdleTimeout time.Duration
 	// BodyBytes is the longest reply body. Defaults to 16 MiB.
 	BodyBytes int
-	// TLS is used with https; nil: the system's roots.
-	TLS *tls.Config
+	// TLS is used with https; nil: the system's authorities.
+	TLS *certs.Source
 	// Breaker keeps requests away while the upstream does not work; its Name, Probe and OnOpen are ours. nil: there is none.
 	Breaker *breaker.Config
 	// Health is a path that is asked before an open breaker lets a request try, e.g. /healthz; "": a connection alone is tried.

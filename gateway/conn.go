@@ -2,9 +2,12 @@ package gateway
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/stockgate/stockgate/internal/certs"
 )
 
 // backendConn is a connection to a backend that knows what was given to the kernel since the last mark. Nothing given means that
@@ -32,12 +35,12 @@ func (c *backendConn) Write(p []byte) (int, error) {
 }
 
 // innerConn finds our connection below TLS.
-func innerConn(c net.Conn) (inner *backendConn, encrypted bool) {
+func innerConn(c net.Conn) *backendConn {
 	if t, ok := c.(*tls.Conn); ok {
-		c, encrypted = t.NetConn(), true
+		c = t.NetConn()
 	}
-	inner, _ = c.(*backendConn) // every connection comes from our dialer
-	return inner, encrypted
+	inner, _ := c.(*backendConn) // every connection comes from our dialer
+	return inner
 }
 
 // dial opens a connection within wait.
@@ -47,4 +50,22 @@ func dial(addr string, wait time.Duration) (net.Conn, error) {
 		return nil, err
 	}
 	return newBackendConn(c), nil
+}
+
+// dialTLS is dial with the handshake, both within wait. Nothing of a request was written when it fails.
+func dialTLS(addr string, wait time.Duration, secure *certs.Source) (net.Conn, error) {
+	deadline := time.Now().Add(wait)
+	raw, err := dial(addr, wait)
+	if err != nil {
+		return nil, err
+	}
+	c := tls.Client(raw, secure.Config())
+	if err = c.SetDeadline(deadline); err == nil {
+		err = c.Handshake()
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, fmt.Errorf("TLS: %w", err)
+	}
+	return c, nil
 }

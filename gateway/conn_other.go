@@ -3,4 +3,4 @@
 package gateway
 
 // fit cannot look at the connection here. See conn_unix.go.
-func (c *backendConn) fit(bool) bool { return true }
+func (c *backendConn) fit() bool { return true }

@@ -10,7 +10,10 @@ import (
 // fit reports whether an idle connection can carry a request: the backend has neither closed it nor said anything unasked. A
 // backend closes idle connections when it likes; an order written into a closed one is an unknown outcome, so we look first. What
 // closes between the look and the write is still unknown, but that is a matter of microseconds.
-func (c *backendConn) fit(encrypted bool) bool {
+//
+// Nor is one fit on which anything waits to be read. With TLS that is the backend's word that it closes; the tickets of TLS 1.3 come with
+// the first reply and have been read with it.
+func (c *backendConn) fit() bool {
 	if c.raw == nil {
 		return true
 	}
@@ -20,13 +23,8 @@ func (c *backendConn) fit(encrypted bool) bool {
 	fit := false
 	err := c.raw.Read(func(fd uintptr) bool {
 		var b [1]byte
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		switch {
-		case err == syscall.EAGAIN || err == syscall.EWOULDBLOCK || err == syscall.EINTR:
-			fit = true
-		case err == nil && n > 0:
-			fit = encrypted // TLS 1.3 sends tickets unasked
-		}
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		fit = err == syscall.EAGAIN || err == syscall.EWOULDBLOCK || err == syscall.EINTR
 		return true
 	})
 	return err == nil && fit

@@ -319,6 +319,12 @@ func startBackend(t *testing.T, script func(net.Conn, received) bool) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveBackend(t, ln, script)
+}
+
+// serveBackend is startBackend on a listener that it owns.
+func serveBackend(t *testing.T, ln net.Listener, script func(net.Conn, received) bool) *backend {
+	t.Helper()
 	b := &backend{t: t, ln: ln, script: script, open: map[net.Conn]struct{}{}}
 	b.wg.Add(1)
 	go b.accept()

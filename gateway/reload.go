@@ -54,6 +54,9 @@ func keepsFixed(old, next *Config) error {
 		{"server.connections", old.Connections == next.Connections},
 		{"server.read_timeout", old.ReadTimeout == next.ReadTimeout},
 		{"server.write_timeout", old.WriteTimeout == next.WriteTimeout},
+		{"server.handshake_timeout", old.HandshakeTimeout == next.HandshakeTimeout},
+		{"proxy_protocol", old.ProxyProtocol == next.ProxyProtocol},
+		{"tls", old.TLS == next.TLS}, // the files it names are read again by themselves
 		{"server.idle_timeout", old.IdleTimeout == next.IdleTimeout},
 	} {
 		if !f.same {

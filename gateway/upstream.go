@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/stockgate/stockgate/gateway/breaker"
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/internal/crashpoint"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -55,10 +55,7 @@ func newUpstream(c Upstream, m *upstreamMetrics, log *zap.Logger) (*upstream, er
 	}
 	u.client = &fasthttp.HostClient{
 		Addr:                      hostPort(parsed),
-		IsTLS:                     parsed.Scheme == "https",
-		TLSConfig:                 clientTLS(c.TLS, parsed.Hostname()),
-		DialTimeout:               dial,
-		WriteTimeout:              c.DialTimeout, // bounds the TLS handshake; our writes set their own deadline
+		DialTimeout:               dialer(parsed, c.TLS), // it speaks TLS itself, as fasthttp keeps the first settings it is given
 		MaxConns:                  c.MaxConnections,
 		MaxIdleConnDuration:       c.IdleTimeout,
 		ConnPoolStrategy:          fasthttp.LIFO, // few warm connections instead of many that the backend is about to close
@@ -91,11 +88,15 @@ func (u *upstream) close() {
 	u.client.CloseIdleConnections()
 }
 
-func clientTLS(given *tls.Config, name string) *tls.Config {
-	if given == nil {
-		return &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
+// dialer opens connections to an upstream.
+func dialer(u *url.URL, secure *certs.Source) fasthttp.DialFuncWithTimeout {
+	switch {
+	case u.Scheme != "https":
+		return dial
+	case secure == nil:
+		secure = certs.System(u.Hostname())
 	}
-	return given
+	return func(addr string, wait time.Duration) (net.Conn, error) { return dialTLS(addr, wait, secure) }
 }
 
 func hostPort(u *url.URL) string {
@@ -160,8 +161,8 @@ func (u *upstream) exchange(m *message, resp *fasthttp.Response) (sent bool, err
 		if err != nil {
 			return false, fmt.Errorf("connect: %w", err)
 		}
-		inner, encrypted := innerConn(conn.Conn())
-		if inner.used && (time.Since(conn.LastUseTime()) > u.client.MaxIdleConnDuration || !inner.fit(encrypted)) {
+		inner := innerConn(conn.Conn())
+		if inner.used && (time.Since(conn.LastUseTime()) > u.client.MaxIdleConnDuration || !inner.fit()) {
 			u.client.CloseConn(conn) // nothing was written on it for this message: another may be taken
 			continue
 		}

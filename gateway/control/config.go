@@ -8,12 +8,16 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/stockgate/stockgate/internal/certs"
 )
 
 // Config says how the control listener behaves. Zero values are completed by WithDefaults.
 type Config struct {
 	// Listen is the address to serve on, as in net.Listen. It also decides whether Token may be empty. Defaults to 127.0.0.1:9090.
 	Listen string
+	// TLS is how the listener speaks TLS; nil: it does not. Defaults to nil.
+	TLS *certs.Source
 	// Token is what a caller must send as a bearer token. Empty: nobody needs one; allowed on loopback only. Defaults to empty.
 	Token string
 	// ReadToken opens what does not change anything. Empty: only Token does. Defaults to empty.

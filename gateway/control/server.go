@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/internal/httpserve"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -126,6 +127,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          zap.NewStdLog(s.deps.Log),
+	}
+	if s.cfg.TLS != nil {
+		ln = certs.NewListener(ln, s.cfg.TLS) // headerTimeout bounds handshakes, too
 	}
 	return httpserve.Serve(ctx, server, ln, s.cfg.Timeout)
 }

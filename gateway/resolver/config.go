@@ -2,13 +2,13 @@ package resolver
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/internal/ordercall"
 )
 
@@ -72,8 +72,8 @@ type Upstream struct {
 	OrderDelay time.Duration
 	// Unique: it keeps one order per reservation.
 	Unique bool
-	// TLS is used with https; nil: the system's roots.
-	TLS *tls.Config
+	// TLS is used with https; nil: the system's authorities.
+	TLS *certs.Source
 	// Sign gives the value of Stockgate-Signature for a question; nil: unsigned.
 	Sign ordercall.Signer
 }

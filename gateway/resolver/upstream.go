@@ -2,12 +2,9 @@ package resolver
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -16,9 +13,7 @@ import (
 )
 
 const (
-	bodyBytesMax   = 64 << 10
-	headerBytesMax = 64 << 10
-	idleTimeout    = 15 * time.Second
+	bodyBytesMax = 64 << 10
 )
 
 // upstream is one order service: how it is asked, and what is known of how it answers.
@@ -40,19 +35,7 @@ func newUpstream(base context.Context, u Upstream, cfg *Config, m *upstreamMetri
 	up.circuit = circuit{now: cfg.Now, jitter: shorter}
 	up.flights.of = map[stock.ID]*flight{}
 	up.trust = trust{now: cfg.Now, every: cfg.ProbeEvery, again: cfg.ProbeAgain}
-	client := u.TLS
-	if client == nil {
-		client = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	up.http = &http.Transport{
-		DialContext:            (&net.Dialer{}).DialContext,
-		TLSClientConfig:        client,
-		MaxConnsPerHost:        cfg.Asks + 1, // and the probe's
-		MaxIdleConnsPerHost:    cfg.Asks + 1,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: headerBytesMax,
-		DisableCompression:     true,
-	}
+	up.http = ordercall.Transport(u.TLS, cfg.Asks+1) // and the probe's
 	return up
 }
 

@@ -84,6 +84,13 @@ func Listen(use string, l Listening, log *zap.Logger) (*Source, error) {
 	return open(use, l.Files, l.settings, log)
 }
 
+// System is the source of a client that shows no certificate and asks the authorities of the system.
+func System(serverName string) *Source {
+	s := &Source{build: Calling{ServerName: serverName}.settings}
+	s.take(material{})
+	return s
+}
+
 // Call reads the files of a client.
 func Call(use string, c Calling, log *zap.Logger) (*Source, error) {
 	return open(use, c.Files, c.settings, log)

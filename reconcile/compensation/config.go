@@ -2,13 +2,13 @@ package compensation
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/internal/ordercall"
 )
 
@@ -63,8 +63,8 @@ type Upstream struct {
 	OrderDelay time.Duration
 	// Asked: it has a resolve URL, so an unknown outcome waits for its word.
 	Asked bool
-	// TLS is used with https; nil: the system's roots.
-	TLS *tls.Config
+	// TLS is used with https; nil: the system's authorities.
+	TLS *certs.Source
 	// Sign gives the value of Stockgate-Signature; nil: unsigned.
 	Sign ordercall.Signer
 }

@@ -3,7 +3,6 @@ package compensation
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,17 +10,12 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/stock"
 )
 
-const (
-	bodyBytesMax   = 64 << 10
-	headerBytesMax = 64 << 10
-	idleTimeout    = 15 * time.Second
-)
+const bodyBytesMax = 64 << 10
 
 // Order is the body of the call that makes an order void. Fields may be added.
 type Order struct {
@@ -67,19 +61,7 @@ type upstream struct {
 }
 
 func newUpstream(u Upstream, parallel int) *upstream {
-	client := u.TLS
-	if client == nil {
-		client = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	return &upstream{u, &http.Transport{
-		DialContext:            (&net.Dialer{}).DialContext,
-		TLSClientConfig:        client,
-		MaxConnsPerHost:        parallel,
-		MaxIdleConnsPerHost:    parallel,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: headerBytesMax,
-		DisableCompression:     true,
-	}}
+	return &upstream{u, ordercall.Transport(u.TLS, parallel)}
 }
 
 // void asks the order service to make an order void. It blocks for at most the upstream's time-out.

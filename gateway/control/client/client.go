@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/control/api"
+	"github.com/stockgate/stockgate/internal/certs"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	URL string
 	// Token is sent as a bearer token. Empty: none is sent.
 	Token string
+	// TLS is used with https; nil: the system's authorities, and no certificate is shown.
+	TLS *certs.Source
 	// Actor is who acts, for the audit: 1–128 visible ASCII bytes. Empty: the server names the token.
 	Actor string
 	// Timeout bounds one call. 0: the caller's context alone does.
@@ -59,14 +62,18 @@ func New(cfg Config) (*Client, error) {
 			return nil, errors.New("the token must be visible ASCII without spaces")
 		}
 	}
+	transport := &http.Transport{
+		Proxy:             nil, // the control API is not asked through a proxy of the environment
+		DialContext:       (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		ForceAttemptHTTP2: true,
+		IdleConnTimeout:   30 * time.Second,
+	}
+	if cfg.TLS != nil {
+		transport.DialTLSContext = cfg.TLS.DialTLS
+	}
 	return &Client{cfg: cfg, base: base, http: &http.Client{
-		Timeout: cfg.Timeout,
-		Transport: &http.Transport{
-			Proxy:             nil, // the control API is not asked through a proxy of the environment
-			DialContext:       (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-			ForceAttemptHTTP2: true,
-			IdleConnTimeout:   30 * time.Second,
-		},
+		Timeout:       cfg.Timeout,
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token stays here
 	}}, nil
 }

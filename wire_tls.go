@@ -1,0 +1,69 @@
+package main
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/stockgate/stockgate/config"
+	"github.com/stockgate/stockgate/gateway"
+	"github.com/stockgate/stockgate/internal/certs"
+)
+
+// secured is how each side speaks TLS. A source reads its files again by itself, so one that is in use serves a reload, too.
+type secured struct {
+	public, control *certs.Source            // nil: plain HTTP
+	upstreams       map[string]*certs.Source // those of https
+}
+
+// secure opens the sources that a configuration asks for. What is as it was is the same source as before.
+func secure(set *certs.Set, c *config.Config) (secured, error) {
+	s := secured{upstreams: map[string]*certs.Source{}}
+	var publicErr, controlErr error
+	s.public, publicErr = listenTLS(set, "tls", c.TLS)
+	s.control, controlErr = listenTLS(set, "control.tls", c.Control.TLS)
+	errs := []error{publicErr, controlErr}
+	for name, u := range c.Upstreams {
+		source, err := callTLS(set, "upstreams."+name, u)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if source != nil {
+			s.upstreams[name] = source
+		}
+	}
+	return s, errors.Join(errs...)
+}
+
+func listenTLS(set *certs.Set, key string, t config.ListenerTLS) (*certs.Source, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	l := certs.Listening{Files: certs.Files{Cert: t.Cert, Key: t.Key, CA: t.ClientCA}, ClientOptional: t.ClientAuth == config.ClientAuthOptional}
+	if t.MinVersion == "1.3" {
+		l.MinVersion = tls.VersionTLS13
+	}
+	source, err := set.Listen(key, l)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return source, nil
+}
+
+func callTLS(set *certs.Set, key string, u config.Upstream) (*certs.Source, error) {
+	at, err := url.Parse(u.URL)
+	if err != nil || at.Scheme != "https" {
+		return nil, err
+	}
+	source, err := set.Call(key, certs.Calling{Files: certs.Files{Cert: u.TLS.Cert, Key: u.TLS.Key, CA: u.TLS.CA},
+		ServerName: cmp.Or(u.TLS.ServerName, at.Hostname())})
+	if err != nil {
+		return nil, fmt.Errorf("%s.tls: %w", key, err)
+	}
+	return source, nil
+}
+
+var proxyProtocols = map[config.ProxyProtocol]gateway.ProxyProtocol{config.ProxyOff: gateway.ProxyOff,
+	config.ProxyOptional: gateway.ProxyOptional, config.ProxyRequired: gateway.ProxyRequired}
