@@ -229,6 +229,8 @@ func (u *Upstream) validate() error {
 		return fmt.Errorf("upstreams.%s.url %q has no host", u.Name, u.URL)
 	case strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" || parsed.User != nil:
 		return fmt.Errorf("upstreams.%s.url %q: only scheme, host and port; the client's path is sent on as it came", u.Name, u.URL)
+	case parsed.Scheme == "http" && u.TLS != nil:
+		return fmt.Errorf("upstreams.%s.tls needs a url of https://, it is %q", u.Name, u.URL)
 	case u.MaxConnections < 1:
 		return fmt.Errorf("upstreams.%s.max_connections is %d, must be at least 1", u.Name, u.MaxConnections)
 	case u.Timeout < 0 || u.DialTimeout < 0 || u.IdleTimeout < 0:

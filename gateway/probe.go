@@ -3,7 +3,6 @@ package gateway
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -14,19 +13,16 @@ import (
 // probe asks whether the upstream is there, for its breaker: a connection of its own, TLS and all, and on it the health path, if there
 // is one. Any answer from 200 to 399 will do.
 func (u *upstream) probe(ctx context.Context) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.client.Addr)
+	dial := (&net.Dialer{}).DialContext
+	if u.tls != nil {
+		dial = u.tls.DialTLS
+	}
+	conn, err := dial(ctx, "tcp", u.client.Addr)
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer func() { _ = conn.Close() }()
-	if u.client.IsTLS {
-		secure := tls.Client(conn, u.client.TLSConfig)
-		if err := secure.HandshakeContext(ctx); err != nil {
-			return err
-		}
-		conn = secure
-	}
 	if u.health == "" {
 		return nil
 	}

@@ -24,6 +24,7 @@ type upstream struct {
 	name    string
 	client  *fasthttp.HostClient // its pool of connections; messages are written and read here
 	slots   chan struct{}
+	tls     *certs.Source // nil: plain
 	timeout time.Duration
 	dialing time.Duration
 	body    int
@@ -48,14 +49,14 @@ func newUpstream(c Upstream, m *upstreamMetrics, log *zap.Logger) (*upstream, er
 	if err != nil {
 		return nil, fmt.Errorf("upstreams.%s.url: %w", c.Name, err)
 	}
-	u := &upstream{name: c.Name, slots: make(chan struct{}, c.MaxConnections), timeout: c.Timeout, dialing: c.DialTimeout,
+	u := &upstream{name: c.Name, slots: make(chan struct{}, c.MaxConnections), tls: secureFor(parsed, c.TLS), timeout: c.Timeout, dialing: c.DialTimeout,
 		body: c.BodyBytes, metrics: m}
 	if len(c.SignKeys) > 0 {
 		u.key = &c.SignKeys[0]
 	}
 	u.client = &fasthttp.HostClient{
 		Addr:                      hostPort(parsed),
-		DialTimeout:               dialer(parsed, c.TLS), // it speaks TLS itself, as fasthttp keeps the first settings it is given
+		DialTimeout:               u.dial, // it speaks TLS itself, as fasthttp keeps the first settings it is given
 		MaxConns:                  c.MaxConnections,
 		MaxIdleConnDuration:       c.IdleTimeout,
 		ConnPoolStrategy:          fasthttp.LIFO, // few warm connections instead of many that the backend is about to close
@@ -88,15 +89,20 @@ func (u *upstream) close() {
 	u.client.CloseIdleConnections()
 }
 
-// dialer opens connections to an upstream.
-func dialer(u *url.URL, secure *certs.Source) fasthttp.DialFuncWithTimeout {
-	switch {
-	case u.Scheme != "https":
-		return dial
-	case secure == nil:
-		secure = certs.System(u.Hostname())
+// secureFor is how TLS is spoken to an upstream; nil: it is not.
+func secureFor(u *url.URL, given *certs.Source) *certs.Source {
+	if u.Scheme == "https" && given == nil {
+		return certs.System(u.Hostname())
 	}
-	return func(addr string, wait time.Duration) (net.Conn, error) { return dialTLS(addr, wait, secure) }
+	return given // there is none without https
+}
+
+// dial opens a connection within wait.
+func (u *upstream) dial(addr string, wait time.Duration) (net.Conn, error) {
+	if u.tls == nil {
+		return dial(addr, wait)
+	}
+	return dialTLS(addr, wait, u.tls)
 }
 
 func hostPort(u *url.URL) string {
