@@ -51,6 +51,7 @@ var (
 	descConnections      = desc("redis_connections", "Open connections to Redis.")
 	descLimitPassed      = desc("limit_passed_total", "Requests that a limit let pass.", "limit")
 	descLimitRefused     = desc("limit_refused_total", "Requests that a limit refused.", "limit")
+	descLimitShadow      = desc("limit_would_refuse_total", "Requests that a limit in shadow let pass without a token.", "limit")
 	descLimitKeys        = desc("limit_keys", "Keys that a limit keeps a bucket for.", "limit")
 	descLimitOverflow    = desc("limit_overflowed_total", "Requests of keys that shared one strict bucket, because the table was full.", "limit")
 	descLimitLeases      = desc("limit_leases", "Keys of a limit of scope fleet that lease their tokens from Redis.", "limit")
@@ -167,6 +168,7 @@ func (c appCollector) traffic(e emitter) {
 	for _, l := range c.a.filters.Limits.Stats() {
 		e.counter(descLimitPassed, l.Passed, l.Limit)
 		e.counter(descLimitRefused, l.Refused, l.Limit)
+		e.counter(descLimitShadow, l.WouldRefuse, l.Limit)
 		e.counter(descLimitOverflow, l.Overflowed, l.Limit)
 		e.gauge(descLimitKeys, float64(l.Keys), l.Limit)
 		e.gauge(descLimitLeases, float64(l.Leases), l.Limit)

@@ -141,6 +141,15 @@ func (s *sale) Rule(sku, named string) (gateway.Rule, bool) {
 	return gateway.Rule{MaxQty: qty, MaxQtyKey: key}, named == "" || book.Covers(named, sku)
 }
 
+// Activity implements gateway.Rules.
+func (s *sale) Activity(sku string) string {
+	book := s.book()
+	if !book.AnyActivity() {
+		return "" // without a look at the clock
+	}
+	return book.ActivityOf(sku, s.now())
+}
+
 // Mode implements gateway.Rules.
 func (s *sale) Mode(route, sku string) gateway.Mode {
 	if s.book().Mode(route, sku) == rules.Shadow {

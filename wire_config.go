@@ -123,7 +123,8 @@ func filterConfig(c *config.Config, soldOut func(string, int64) bool) builtin.Co
 	out := builtin.Config{Limits: ratelimit.Config{Keys: c.LimitKeys}}
 	for _, l := range c.Limits {
 		out.Limits.Limits = append(out.Limits.Limits, ratelimit.Limit{Name: l.Name, Key: l.Key, Rate: l.Rate.PerSecond(),
-			Burst: l.Burst, Fleet: l.Scope == config.ScopeFleet})
+			Burst: l.Burst, Fleet: l.Scope == config.ScopeFleet, Routes: l.Routes, WarmUp: l.WarmUp.Std(), Shadow: l.Shadow,
+			Overrides: limitOverrides(l.Overrides)})
 	}
 	out.Lanes = lane.Config{Lane: laneLimits(c.Hotspot.Lane), Shared: laneLimits(c.Hotspot.Shared.Lane()),
 		Overrides: make(map[string]lane.Override), Detect: detection(c.Hotspot.Detect), SoldOut: soldOut}
@@ -136,6 +137,14 @@ func filterConfig(c *config.Config, soldOut func(string, int64) bool) builtin.Co
 
 func detection(d config.Detect) lane.Detect {
 	return lane.Detect{Rate: d.Rate.PerSecond(), Window: d.Window.Std(), Cool: d.Cool, Lanes: d.Lanes, Watched: d.Watched}
+}
+
+func limitOverrides(named map[string]config.LimitOverride) map[string]ratelimit.Override {
+	out := make(map[string]ratelimit.Override, len(named))
+	for value, o := range named {
+		out[value] = ratelimit.Override{Rate: o.Rate.PerSecond(), Burst: o.Burst}
+	}
+	return out
 }
 
 func laneLimits(l config.Lane) lane.Limits {

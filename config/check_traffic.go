@@ -1,9 +1,7 @@
 package config
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/stockgate/stockgate/stock"
 )
@@ -11,9 +9,7 @@ import (
 func (ch *checker) checkTraffic() {
 	ch.unique("limits", "name", mapped(ch.Limits, func(l Limit) string { return l.Name }))
 	for i, l := range ch.Limits {
-		key := under(ch.origin.element("limits", i, l.Name), "key")
-		ch.failIf(l.Key != "" && !validLimitKey(l.Key), key,
-			"must be global, client_ip, user, sku, activity, header.<name>, or two of them joined by +", quote(l.Key))
+		ch.checkLimit(ch.origin.element("limits", i, l.Name), l)
 	}
 	h := ch.Hotspot
 	ch.checkLane("hotspot.lane", h.Lane)
@@ -38,23 +34,4 @@ func (ch *checker) checkLane(path string, l Lane) {
 	queue, wait := under(path, "queue"), under(path, "max_wait")
 	elsewhere = ch.inherited(queue) && ch.inherited(wait)
 	ch.failIf(l.Queue > 0 && l.MaxWait == 0 && !elsewhere, wait, "must be above 0s with a queue of "+strconv.Itoa(l.Queue), "0s", queue)
-}
-
-// limitKeys are the keys of a limit by themselves; in a pair, global adds nothing and is left out.
-var limitKeys = []string{"client_ip", "user", "sku", "activity"}
-
-func validLimitKey(s string) bool {
-	if s == "global" {
-		return true
-	}
-	a, b, pair := strings.Cut(s, "+")
-	if !pair {
-		return validLimitPart(s)
-	}
-	return a != b && validLimitPart(a) && validLimitPart(b)
-}
-
-func validLimitPart(s string) bool {
-	name, header := strings.CutPrefix(s, "header.")
-	return header && checkHeaderName(name) == nil || slices.Contains(limitKeys, s)
 }

@@ -41,6 +41,8 @@ func (n *notes) warnTraffic() {
 			"fleet without Redis: each replica gets the rate divided by the live replicas")
 		n.addIf(strings.Contains("+"+l.Key+"+", "+user+") && !n.anyUser(), under(path, "key"),
 			"no route has admit.user, so this limit never applies")
+		n.addIf(strings.Contains("+"+l.Key+"+", "+activity+") && len(n.Activities) == 0, under(path, "key"),
+			"there are no activities, so this limit never applies")
 	}
 	for i, p := range n.TrustedProxies {
 		n.addIf(p.IsValid() && p.Bits() == 0, elementPath("trusted_proxies", i, ""), "everybody's X-Forwarded-For is believed")
@@ -62,17 +64,8 @@ func Refusals(c *Config) Problems {
 	n := &notes{Config: c}
 	n.addIf(c.Database.Driver == DriverMySQL, "database.driver", "mysql comes later: use postgres or sqlite")
 	n.addIf(c.Check.Listen != "", "check.listen", "check mode is not built yet: leave it empty")
-	n.refuseLimits()
 	n.refuseReconcile()
 	return n.list.sorted()
-}
-
-func (n *notes) refuseLimits() {
-	for i, l := range n.Limits {
-		key := under(n.origin.element("limits", i, l.Name), "key")
-		n.addIf(strings.Contains(l.Key, "+"), key, "limits by pairs are not built yet: use one key")
-		n.addIf(l.Key == "activity", key, "limits by activity are not built yet: use another key")
-	}
 }
 
 func (n *notes) refuseReconcile() {

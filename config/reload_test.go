@@ -81,7 +81,7 @@ func TestChanges(t *testing.T) {
 	f("what a reference holds", "file:y.db", strings.NewReplacer(), "restart database.dsn: ${DSN} → ${DSN}")
 	f("a limit goes", dsn, strings.NewReplacer("  - {name: a, key: global, rate: 5/s, burst: 5}\n", ""),
 		"-live limits[a].burst: 5 → ", "-live limits[a].key: global → ", "-live limits[a].name: a → ", "-live limits[a].rate: 5/s → ",
-		"-live limits[a].scope: replica → ")
+		"-live limits[a].routes: [] → ", "-live limits[a].scope: replica → ", "-live limits[a].shadow: false → ", "-live limits[a].warm_up: 0s → ")
 	f("another order", dsn, strings.NewReplacer("name: a,", "name: b,", "key: global", "key: client_ip", "name: b,", "name: a,", "key: client_ip", "key: global"),
 		"live limits: a, b → b, a")
 }

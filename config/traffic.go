@@ -23,16 +23,34 @@ const (
 type Limit struct {
 	// Name in answers and metrics. Unique.
 	Name string `yaml:"name" required:"true" range:"1..64"`
-	// What has a bucket of its own: global, client_ip (IPv6 by /64), user, sku, activity, header.<name>, or a pair such as user+sku. A
-	// request without the value passes.
+	// What has a bucket of its own: global, client_ip (IPv6 by /64), user, sku, activity, route, header.<name>, or a pair such as user+sku.
+	// A request without the value, or without one of the two, passes. The activity is the one that the rules have for the SKU now.
 	Key string `yaml:"key" required:"true" range:"1..256"`
+	// Names of the routes whose requests the limit is for. Empty: all.
+	Routes []string `yaml:"routes" range:"0..1000"`
 	// Tokens that come in. 0 is refused, it would deny all.
 	Rate Rate `yaml:"rate" required:"true" range:"1/h..1000000000/s"`
 	// Tokens a bucket holds, so that many may pass at once. Below 1 none ever would.
 	Burst int `yaml:"burst" required:"true" range:"1..1000000000"`
+	// Values with a rate and a burst of their own, by value. For client_ip an address or a network: each address in it, or /64, has a bucket
+	// of its own, and the longest network counts. For a pair two values joined by +, of which one may be * for every other.
+	Overrides map[string]LimitOverride `yaml:"overrides" range:"0..1000" brackets:"true"`
+	// Time in which a limit that was not asked for so long goes from a third of its rate and burst to all of them, so that cold backends
+	// get less at first. Not with scope fleet. 0s: all at once.
+	WarmUp Duration `yaml:"warm_up" default:"0s" range:"0s..1h"`
+	// true: count what would be refused, in stockgate_limit_would_refuse_total, and refuse nothing.
+	Shadow bool `yaml:"shadow" default:"false"`
 	// replica: each replica has its own bucket. fleet: all replicas share it, in small lots from Redis; without Redis each has the rate divided
 	// by the live replicas. A shared burst is at least a tenth of a second of the rate.
 	Scope Scope `yaml:"scope" default:"replica" oneof:"replica fleet"`
+}
+
+// LimitOverride is the rate and burst of a value of a limit's key.
+type LimitOverride struct {
+	// Tokens that come in. 0: the limit does not apply to the value.
+	Rate Rate `yaml:"rate" default:"0" range:"0|1/h..1000000000/s"`
+	// Tokens a bucket holds: at least 1 with a rate, 0 without.
+	Burst int `yaml:"burst" default:"0" range:"0..1000000000"`
 }
 
 // Hotspot keeps a SKU that everybody wants from taking the others' places. A lane belongs to a replica.

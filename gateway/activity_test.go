@@ -1,10 +1,13 @@
 package gateway
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stockgate/stockgate/filters"
+	"github.com/stockgate/stockgate/filters/ratelimit"
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/stock"
 )
@@ -94,5 +97,71 @@ func TestAnswersOfKnownOrders(t *testing.T) {
 	f(admission.Decision{Refusal: &admission.Refusal{Code: stock.CodeReleased}}, 409, "", `"code":"RELEASED"`)
 	if len(b.requests()) > 0 {
 		t.Error("the backend was asked")
+	}
+}
+
+// Limits are told the activity of the rules, whether the client names it or not, and none with a SKU that none sells.
+func TestLimitsAreToldTheActivityOfTheRules(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	f := &counting{entered: make(chan filters.Request, 10)}
+	g := startGate(t, b.addr(), func(c *Config, p *Parts) {
+		c.Routes[0].Admit.Activity = []Place{Body("activity")}
+		p.Rules = fixedRules{maxQty: 100, covered: map[string]string{"11.11": "a"}}
+		p.Limits = filters.NewChain(f)
+	})
+	for body, want := range map[string]string{`{"sku":"a","user":"u","activity":"11.11"}`: "11.11", `{"sku":"a","user":"u"}`: "11.11",
+		`{"sku":"b","user":"u"}`: ""} {
+		if got := g.do(orderOf(body)); got.StatusCode != 201 {
+			t.Errorf("%s: %d %s", body, got.StatusCode, got.body)
+		}
+		if got := (<-f.entered).Activity; got != want {
+			t.Errorf("%s: limits are told %q, want %q", body, got, want)
+		}
+	}
+}
+
+// Limits by activity and by pairs over a socket: another user of the same sale is not bound, and what no sale covers never is.
+func TestLimitsByPairsOverASocket(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, answering(created))
+	limits, err := ratelimit.New(ratelimit.Config{Limits: []ratelimit.Limit{
+		{Name: "trial", Key: "global", Rate: 0.001, Burst: 1, Shadow: true},
+		{Name: "sale", Key: "activity+user", Rate: 0.001, Burst: 1, Routes: []string{"place-order"},
+			Overrides: map[string]ratelimit.Override{"*+staff": {Rate: 0.001, Burst: 2}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := startGate(t, b.addr(), func(_ *Config, p *Parts) {
+		p.Rules = fixedRules{maxQty: 100, covered: map[string]string{"11.11": "a"}}
+		p.Limits, p.QuotaStyle = filters.NewChain(limits), filters.HeadersDraft10
+	})
+	passes := func(sku, user, told string) {
+		t.Helper()
+		got := g.do(orderOf(`{"sku":"` + sku + `","user":"` + user + `"}`))
+		if got.StatusCode != 201 || got.Header.Get("RateLimit") != told {
+			t.Errorf("%s of %s: %d, told %q", sku, user, got.StatusCode, got.Header.Get("RateLimit"))
+		}
+	}
+	refused := func(user, limit, told string) {
+		t.Helper()
+		got := g.do(orderOf(`{"sku":"a","user":"` + user + `"}`))
+		got.wants(t, 429, stock.CodeRateLimited)
+		wait, _ := strconv.Atoi(got.Header.Get("Retry-After"))
+		if !strings.Contains(got.body, `"limit":"`+limit+`"`) || got.Header.Get("RateLimit-Policy") != told || wait < 990 {
+			t.Errorf("%s: %s, told %q, to come after %d s", user, got.body, got.Header.Get("RateLimit-Policy"), wait)
+		}
+	}
+	passes("a", "u1", `"sale";r=0;t=1000`)
+	refused("u1", "limits[sale]", `"sale";q=1;w=1000`)
+	passes("a", "u2", `"sale";r=0;t=1000`)
+	passes("b", "u1", "")
+	passes("b", "u1", "")
+	passes("a", "staff", `"sale";r=1`)
+	passes("a", "staff", `"sale";r=0;t=1000`)
+	refused("staff", "limits[sale].overrides[*+staff]", `"sale";q=2;w=2000`)
+	if got := limits.Stats()[0]; got.Passed != 1 || got.WouldRefuse != 5 || got.Refused != 0 {
+		t.Errorf("in shadow: %+v", got)
 	}
 }

@@ -106,6 +106,7 @@ func (e *exchange) asked() *filters.Request {
 	l.User, l.Keyed = o.user, o.request != ""
 	if len(o.lines) > 0 {
 		l.SKU, l.Qty, l.More = o.lines[0].SKU, o.lines[0].Qty, o.lines[1:]
+		l.Activity = e.route.admit.rules.Activity(l.SKU)
 	}
 	return l
 }

@@ -65,6 +65,16 @@ func (f fixedRules) Rule(sku, named string) (Rule, bool) {
 	return Rule{MaxQty: f.maxQty}, named != "" && f.covered[named] == sku
 }
 
+// Activity is the one that sells the SKU.
+func (f fixedRules) Activity(sku string) string {
+	for activity, covered := range f.covered {
+		if covered == sku {
+			return activity
+		}
+	}
+	return ""
+}
+
 func (f fixedRules) Mode(route, sku string) Mode {
 	if f.shadow != nil && f.shadow(route, sku) {
 		return Shadow

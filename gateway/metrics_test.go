@@ -51,7 +51,8 @@ func (c *counting) Name() string { return "counting" }
 
 func (c *counting) Enter(r *filters.Request) *filters.Refusal {
 	r.Quotas = append(r.Quotas, filters.Quota{Name: "q", Limit: 5, Window: 1, Remaining: 0, Next: 3, Full: 3})
-	c.entered <- filters.Request{Route: r.Route, SKU: r.SKU, User: r.User, Qty: r.Qty, Keyed: r.Keyed, ClientIP: r.ClientIP}
+	c.entered <- filters.Request{Route: r.Route, SKU: r.SKU, User: r.User, Qty: r.Qty, Keyed: r.Keyed, ClientIP: r.ClientIP,
+		Activity: r.Activity}
 	if c.refuse {
 		return r.Refuse(stock.CodeRateLimited, "limits[q]", "5/s burst 5", 2500_000_000)
 	}

@@ -18,9 +18,20 @@ var everyKey = Config{Limits: []Limit{
 	{Name: "per-key", Key: "header.X-Api-Key", Rate: 1e6, Burst: 1e6},
 }}
 
+// everyFeature has what everyKey has not.
+var everyFeature = Config{Limits: []Limit{
+	{Name: "warm", Key: "global", Rate: 1e6, Burst: 1e6, WarmUp: time.Minute},
+	{Name: "pair", Key: "client_ip+sku", Rate: 1e6, Burst: 1e6, Routes: []string{"checkout", "place-order"},
+		Overrides: map[string]Override{"2001:db8::/32+*": {Rate: 2e6, Burst: 1e6}, "2001:db8:1::/48+sku-1001": {}, "10.0.0.0/8+*": {}}},
+	{Name: "header", Key: "header.X-Api-Key+activity", Rate: 1e6, Burst: 1e6, Overrides: map[string]Override{"key+sale": {Rate: 2e6, Burst: 1e6}}},
+	{Name: "shadow", Key: "user", Rate: 1, Burst: 1, Shadow: true},
+	{Name: "other", Key: "user", Rate: 1, Burst: 1, Routes: []string{"checkout"}},
+}}
+
 func fullRequest() *filters.Request {
 	r := header("User-Agent", "buyer", "x-api-key", "key", "Cookie", "session=1")
 	r.User, r.SKU, r.ClientIP, r.Now = "u1", "sku-1001", netip.MustParseAddr("2001:db8::1"), epoch
+	r.Activity, r.Route = "sale", "place-order"
 	return r
 }
 
@@ -36,6 +47,16 @@ func TestAllocations(t *testing.T) {
 		f.Leave(r)
 	}); n != 0 {
 		t.Errorf("a passed request allocates %v times", n)
+	}
+	all := newFilter(t, everyFeature)
+	all.Enter(r)
+	if n := testing.AllocsPerRun(1000, func() {
+		r.Quotas = r.Quotas[:0]
+		if all.Enter(r) != nil {
+			t.Fatal("refused")
+		}
+	}); n != 0 || len(r.Quotas) != 3 {
+		t.Errorf("pairs, overrides, routes, warm-up and shadow allocate %v times; %d are told", n, len(r.Quotas))
 	}
 	strict := newFilter(t, Config{Limits: []Limit{{Name: "l", Key: "user", Rate: 0.001, Burst: 1}}})
 	strict.Enter(r)
@@ -84,6 +105,16 @@ func BenchmarkEnterLeased(b *testing.B) {
 		if len(s.replicas[0].asking.waiting) > 0 {
 			s.ask()
 		}
+	}
+}
+
+func BenchmarkEnterEveryFeature(b *testing.B) {
+	f := newFilter(b, everyFeature)
+	r := fullRequest()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Quotas = r.Quotas[:0]
+		f.Enter(r)
 	}
 }
 

@@ -39,8 +39,7 @@ func (b *bucket) take(now int64, tokens, n float64) { b.tokens, b.last = tokens-
 
 // bring puts the bucket under another tier. Time up to changed is paid at the old rate, time after it at the new one.
 func (b *bucket) bring(t *tier, changed int64) {
-	if changed > b.last {
-		b.take(changed, b.at(changed, b.tier.burst), 0)
-	}
+	at := max(changed, b.last)
+	b.take(at, b.at(at, b.tier.burst), 0)
 	b.tier = t
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// KeysDefault is how many keys a limit keeps where the configuration says nothing: about 120 MB if all are in use at once.
+	// KeysDefault is how many keys a limit keeps where the configuration says nothing: about 75 MB if all are in use at once.
 	KeysDefault = 1_000_000
 	// LimitsMax is how many limits there may be. A request holds the locks of all of them for a moment.
 	LimitsMax = 16

@@ -3,17 +3,48 @@
 // # A limit
 //
 // A limit is a rate R in tokens a second, a burst B in tokens, and a key. Every value of the key has a bucket of its own, full with B
-// tokens at first; a request takes one token, whatever quantity it asks for. Over any time T one key is admitted at most B + R×T
-// requests. Keys are
+// tokens at first; a request takes one token, whatever quantity it asks for and however many lines a cart has. Over any time T one key is
+// admitted at most B + R×T requests. Keys are
 //
 //	global          one bucket for all requests
 //	client_ip       IPv4: the address; IPv6: its /64, which is what one customer holds
 //	user            r.User
-//	sku             r.SKU
+//	sku             r.SKU, of a cart its first
+//	activity        r.Activity, which follows from that SKU and the time
+//	route           r.Route
 //	header.<name>   the value of a header, its name in any case; requests that send it more than once share one bucket
+//	a+b             two of these but global: a bucket for each pair of values
 //
-// A limit does not apply to a request without a value (no user, no SKU, no such header). So a limit by header binds only those who
-// send it: put one by client_ip beside it.
+// A limit does not apply to a request without a value (no user, no SKU, no such header), of a pair without one of the two. So a limit by
+// header binds only those who send it: put one by client_ip beside it. Nor does it apply to requests of other routes than Routes.
+//
+// An override gives a value another rate and burst, or with rate 0 no limit. Of client_ip it names an address or a network: whoever is in
+// it has a bucket of his own all the same, and the longest network counts. Of a pair it names both values, or one and * for the other; both
+// go before the first alone, and that before the second alone. A refusal names the override.
+//
+// A limit in shadow takes tokens of its own when a request passes, and counts those for which it had none (Stats.WouldRefuse). It refuses
+// nothing and is not told to clients. A request that another limit refuses takes none of it.
+//
+// # Warm-up
+//
+// A limit with WarmUp W that no request has reached for W, or ever, is cold. From the next request on, t later, it gives
+//
+//	f(t) = c + (1 − c) × min(t/W, 1)    c = 1/3
+//
+// of its rate and of its burst: R×f(t) tokens a second, and at most max(1, B×f(t)) in a bucket. The straight line is that of Envoy's slow
+// start with an aggression of 1 (envoyproxy.io, "Slow start mode"), the third is the cold factor of Guava's SmoothWarmingUp, which makes
+// permits three times as dear at first. One clock serves all keys of the limit, because it is the backend that is cold and not the buyer.
+// The rate is not changed: the limit's clock is slowed, so it shows the integral of f, and each bucket runs by it at R. So the bound
+// B + R×T holds at any time (TestWarmUp_Formula, TestWarmUp_NeverAboveTheRate). Each replica warms up by itself; tokens of the fleet are
+// leased at the full rate, so WarmUp does not go with Fleet.
+//
+// # Change
+//
+// Filter.Reconfigure puts other limits in force while requests pass. A limit that stays the same but for its figures goes on with its
+// buckets. Each bucket knows the tier (rate and burst) that it last ran under; the first request that finds another brings it over, paid
+// at the old rate up to the change and at the new one since. So a change costs nothing per key and gives nobody a token, and from it on a
+// key has at most B + R×T of the new B and R (TestC069_BoundAfterEveryReload). A table knows the number of its newest limit; a request
+// that comes with an older one lets go of all its locks and begins again, so no bucket goes back to an old tier.
 //
 // # All or none
 //
@@ -25,13 +56,13 @@
 //
 // # Clock
 //
-// rate.Limiter counts time twice when calls reach it with moments that go back (it moves its own clock back, and the next call is
-// paid for the same time again). Requests that arrive together do reach it out of order, and at 50 000 requests a second even
-// microseconds are tokens. So each shard keeps the latest moment it saw and uses nothing earlier.
+// Requests that arrive together may reach a bucket out of order, and at 50 000 requests a second even microseconds are tokens: a clock that
+// went back would pay for the same time twice. So each shard keeps the latest moment it saw and uses nothing earlier. What a bucket has is
+// worked out when it is asked for and stored only when a token is taken, so looking often loses nothing to rounding.
 //
 // # Memory
 //
-// Buckets live in a sharded table of at most Config.Keys keys a limit, about 130 bytes a key (TestC070_MemoryPerKey holds the bound
+// Buckets live in a sharded table of at most Config.Keys keys a limit, about 75 bytes a key (TestC070_AMillionKeys holds the bound
 // of 150). A key is known by its 64-bit hash under a random seed of the process: among a million keys two share a bucket with a chance
 // of 3 in 100 million, and nobody can search for such a pair.
 //

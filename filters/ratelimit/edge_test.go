@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
 
 	"github.com/stockgate/stockgate/filters"
@@ -158,26 +157,4 @@ func TestC073_FleetBound(t *testing.T) {
 			t.Fatalf("%d replicas admitted %d in %v, bound %v", len(fleet), admitted, at, bound)
 		}
 	})
-}
-
-// The library's behaviours that this package is built on. If one changes, everything else here is in doubt.
-func TestLimiterContract(t *testing.T) {
-	t.Parallel()
-	var l rate.Limiter
-	l.SetLimitAt(epoch, 1)
-	l.SetBurstAt(epoch, 3)
-	if got := l.TokensAt(epoch); got != 0 {
-		t.Errorf("a zero Limiter given a limit has %v tokens, want 0", got)
-	}
-	l.AllowN(epoch, -3)
-	if got := l.TokensAt(epoch); got != 3 {
-		t.Errorf("after taking -3 it has %v tokens, want 3", got)
-	}
-	l.AllowN(epoch, -3)
-	if got := l.TokensAt(epoch); got != 3 {
-		t.Errorf("the burst does not cut at the next look: %v tokens, want 3", got)
-	}
-	if !l.AllowN(epoch, 1) || l.TokensAt(epoch) != 2 {
-		t.Error("AllowN(1) does not take exactly one")
-	}
 }

@@ -53,6 +53,46 @@ func TestC070_MemoryPerKey(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
+// Two million users: the first million fill the table, the second finds no room. Memory is bounded by the first, a hot key gets burst plus
+// rate × time all along, also a newcomer, and there is one series of metrics. Not parallel: it measures the heap of the whole process.
+func TestC070_AMillionKeys(t *testing.T) {
+	const keys, rate, burst, most = 1_000_000, 5, 10, 150
+	f := newFilter(t, Config{Limits: []Limit{{Name: "l", Key: "user", Rate: 0.001, Burst: burst,
+		Overrides: map[string]Override{"hot": {Rate: rate, Burst: burst}}}}, Keys: keys})
+	before := heap()
+	hot, late := 0, 0
+	at := time.Duration(0)
+	sweep := func(from, to int) (bytes float64) {
+		for i := from; i < to; i++ {
+			at = time.Duration(i) * 10 * time.Microsecond
+			f.Enter(user(strconv.Itoa(i), at))
+			if i%100 == 0 && f.Enter(user("hot", at)) == nil {
+				hot++
+			}
+			if i%100 == 0 && i >= keys && f.Enter(user("late", at)) == nil {
+				late++
+			}
+		}
+		return float64(heap()-before) / keys
+	}
+	full := sweep(0, keys)
+	again := sweep(keys, 2*keys)
+	if full > most || again > most || again > full+1 {
+		t.Errorf("%.0f bytes a key, %.0f after another million; at most %d are promised, and no more for the second", full, again, most)
+	}
+	if want := burst + int(rate*at.Seconds()); hot > want || hot < want-1 {
+		t.Errorf("hot key: admitted %d in %v, want %d", hot, at, want)
+	}
+	if want := 2 * (burst + int(0.001*at.Seconds())); late > want { // in the overflow, and with luck in a bucket of its own
+		t.Errorf("a key that came late: admitted %d, at most %d", late, want)
+	}
+	if got := f.Stats(); len(got) != 1 || got[0].Keys > keys || got[0].Overflowed < keys/2 {
+		t.Errorf("after two million keys: %+v, the cap is %d", got, keys)
+	}
+	t.Logf("%.0f bytes a key, %.0f after another million; hot key: %d in %v", full, again, hot, at)
+	runtime.KeepAlive(f)
+}
+
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -100,6 +100,18 @@ func (b *Book) For(sku, named string, now time.Time) (Terms, Window) {
 	return t, *w
 }
 
+// AnyActivity reports whether there are activities at all.
+func (b *Book) AnyActivity() bool { return len(b.sales) > 0 }
+
+// ActivityOf is the activity that decides about a SKU at a moment: the one that is open, or the one that refuses; "": none.
+func (b *Book) ActivityOf(sku string, now time.Time) string {
+	s := b.covering(sku, now)
+	if s == nil {
+		return ""
+	}
+	return s.open.Activity
+}
+
 // rule is the terms of a SKU outside of activities.
 func (b *Book) rule(sku string) *Terms {
 	first := len(b.terms) - 1

@@ -76,6 +76,9 @@ func TestWindowsHaveExactEdges(t *testing.T) {
 			if w.Code != code || w.Activity != activity || (terms.Activity != "") != (sold && activity != "") || (w.Detail == "") != sold {
 				t.Errorf("%s named %q at %s: %+v, terms %+v, want %q of %q", sku, named, now, w, terms, code, activity)
 			}
+			if got := b.ActivityOf(sku, at(now).In(zone)); named == "" && got != activity {
+				t.Errorf("limits count %s at %s under %q, want %q", sku, now, got, activity)
+			}
 		}
 	}
 	f("tv", "", "2026-11-10T15:59:59.999999999Z", stock.CodeNotStarted, "11.11")
@@ -185,6 +188,7 @@ func TestForDoesNotAllocate(t *testing.T) {
 		"in an activity":  func() { b.For("phone-1", "11.11", now) },
 		"in none":         func() { b.For("seat-3", "", now) },
 		"not started":     func() { b.For("tv", "", now.AddDate(0, 0, -2)) },
+		"activity":        func() { b.ActivityOf("phone-1", now) },
 		"max_qty":         func() { b.MaxQty("seat-3") },
 		"enforced or not": func() { b.Mode("some", "phone-1") },
 	}
