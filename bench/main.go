@@ -76,7 +76,7 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 	}
 	machine := thisMachine()
 	fmt.Fprintf(errs, "sending to %s …\n", config.Target.URL)
-	result, killed, err := o.runLoad(ctx, config, alone, errs)
+	result, aside, err := o.runLoad(ctx, config, alone, errs)
 	if err != nil {
 		return nil, err
 	}
@@ -84,17 +84,28 @@ func measure(ctx context.Context, o *options, errs io.Writer) (*report, error) {
 		return nil, fmt.Errorf("interrupted after %d requests", result.Sent())
 	}
 	r := newReport(o, machine, result, evidence.judge(ctx, result, errs))
-	if killed != "" {
-		r.Fault = newFaultReport(o, killed, result)
+	r.Hotspot = aside.hotspot
+	if aside.killed != "" {
+		r.Fault = newFaultReport(o, aside.killed, result)
 	}
 	return r, nil
 }
 
-// runLoad sends the load, and breaks meanwhile what is to be broken. killed names it.
-func (o *options) runLoad(ctx context.Context, c load.Config, alone *stage, errs io.Writer) (r *load.Result, killed string, err error) {
-	if alone == nil || o.kill == 0 {
+// aside is what a run has to say beside its result.
+type aside struct {
+	killed  string         // what was broken on purpose; "": nothing
+	hotspot *hotspotReport // nil: no --hotspot
+}
+
+// runLoad sends the load, and breaks meanwhile what is to be broken.
+func (o *options) runLoad(ctx context.Context, c load.Config, alone *stage, errs io.Writer) (r *load.Result, more aside, err error) {
+	switch {
+	case o.hotspot:
+		r, more.hotspot, err = o.runHotspot(ctx, c, errs)
+		return r, more, err
+	case alone == nil || o.kill == 0:
 		r, err = load.Run(ctx, c)
-		return r, "", err
+		return r, more, err
 	}
 	c.Watch = &load.Watch{From: o.kill, Apart: alone.victims.apart}
 	ctx, stop := context.WithCancel(ctx)
@@ -105,5 +116,5 @@ func (o *options) runLoad(ctx context.Context, c load.Config, alone *stage, errs
 		stop()
 	}
 	<-over
-	return r, alone.victims.names, err
+	return r, aside{killed: alone.victims.names}, err
 }

@@ -41,6 +41,10 @@ type options struct {
 	again     float64
 	seed      uint64
 
+	hotspot bool
+	lane    float64
+	rounds  int
+
 	kill, back  time.Duration
 	consistency string
 	unique      bool
@@ -73,6 +77,9 @@ func parseOptions(args []string, errs io.Writer) (*options, error) {
 	if o.closed {
 		o.rate = 0
 	}
+	if o.hotspot {
+		o.hotspotDefaults(f)
+	}
 	return o, nil
 }
 
@@ -104,6 +111,9 @@ func (o *options) loadFlags(f *flag.FlagSet) {
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long requests are due")
 	f.DurationVar(&o.kill, "kill", 0, "without --url: kill Redis so long after the start, with --redis cluster the shard of the first SKU; 0: never")
 	f.DurationVar(&o.back, "back", 0, "with --kill: start it again so long after; 0: it stays away")
+	f.BoolVar(&o.hotspot, "hotspot", false, "without --url: send --rate over 200 cold SKUs, for --duration without and for --duration beside a flood of 20 × --lane on one SKU, and compare")
+	f.Float64Var(&o.lane, "lane", 100, "with --hotspot: requests a second that the lane of the hot SKU lets in")
+	f.IntVar(&o.rounds, "rounds", 5, "with --hotspot: how often both")
 	f.Int64Var(&o.requests, "requests", 0, "no more requests than this; 0: as many as are due")
 	f.IntVar(&o.connections, "connections", 64, "connections, each with one request at a time")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "longest wait for an answer")
@@ -134,6 +144,9 @@ func (o *options) check(ctx context.Context) error {
 	}
 	if err := stock.CheckSKU(o.skuPrefix + strconv.Itoa(firstSKU+o.skus-1)); err != nil {
 		return fmt.Errorf("--sku-prefix: %w", err)
+	}
+	if err := o.checkHotspot(); err != nil {
+		return err
 	}
 	if o.stock < stockUntouched || o.stock > stock.MaxQuantity {
 		return fmt.Errorf("--stock is %d, allowed are 0 to %d, or -1", o.stock, stock.MaxQuantity)

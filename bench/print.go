@@ -12,6 +12,9 @@ import (
 func (r *report) print(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.Load.print(w)
+	if r.Hotspot != nil {
+		r.Hotspot.print(w)
+	}
 	if r.Fault != nil {
 		r.Fault.print(w)
 	}

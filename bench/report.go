@@ -14,12 +14,13 @@ import (
 
 // report is the whole result; its JSON is what --json writes. Fields are added, never renamed.
 type report struct {
-	Started time.Time     `json:"started"`
-	Machine machine       `json:"machine"`
-	Load    loadReport    `json:"load"`
-	Fault   *faultReport  `json:"fault,omitempty"`
-	Verdict verdictReport `json:"verdict"`
-	Exit    int           `json:"exit"`
+	Started time.Time      `json:"started"`
+	Machine machine        `json:"machine"`
+	Load    loadReport     `json:"load"`
+	Fault   *faultReport   `json:"fault,omitempty"`
+	Hotspot *hotspotReport `json:"hotspot,omitempty"`
+	Verdict verdictReport  `json:"verdict"`
+	Exit    int            `json:"exit"`
 }
 
 // machine is where it ran. Everything that bench starts by itself shares it with the load.

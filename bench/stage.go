@@ -183,7 +183,7 @@ routes:
     match: {methods: [POST], path: /orders}
     upstream: orders
     admit: {sku: body.sku, qty: body.qty, user: body.user, request: header.Idempotency-Key, confirm: api}
-`, public, control, redis, o.driver, o.dsn, o.orders, o.unique, o.consistency, o.route)
+%s`, public, control, redis, o.driver, o.dsn, o.orders, o.unique, o.consistency, o.route, o.hotspotLines())
 }
 
 // readyTimeout bounds the gateway's start.

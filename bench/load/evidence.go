@@ -38,6 +38,9 @@ func (e *evidence) add(start time.Time, identity int64, s shot, a *answer) {
 // Replies is the evidence as the invariants' checkers want it: what each client was told, with the times of this machine's clock.
 func (r *Result) Replies(route string) []stock.Reply {
 	replies := make([]stock.Reply, 0, len(r.samples))
+	for _, part := range r.parts {
+		replies = append(replies, part.Replies(route)...)
+	}
 	for i := range r.samples {
 		s := &r.samples[i]
 		o := r.plan.Order(s.identity)

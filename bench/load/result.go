@@ -26,6 +26,7 @@ type Result struct {
 
 	plan    Plan
 	samples []sample
+	parts   []*Result // of a Join
 }
 
 func newResult(c *Config, start time.Time, recs []*recorder, workers []*worker, dropped int64) *Result {
