@@ -232,10 +232,12 @@ func TestC070_LanesAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWatched(t, Config{Detect: detect})
 	round := func(asked map[string]int) {
-		for sku, n := range asked {
-			before := w.now
-			w.ask(sku, n)
-			w.now = before // all in the same second
+		for i := range 200 { // evenly, all in the same second
+			for sku, n := range asked {
+				if i*n/200 != (i+1)*n/200 {
+					w.burst(sku, 1)
+				}
+			}
 		}
 		w.now += time.Second
 	}

@@ -168,7 +168,7 @@ func (f *Filter) detectedStats(t *table) Stats {
 			one := l.snapshot()
 			sum.Held += one.Held
 			sum.Waiting += one.Waiting
-			sum.Counters.add(one.Counters)
+			sum.add(one.Counters)
 		}
 	}
 	return sum
