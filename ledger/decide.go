@@ -143,6 +143,9 @@ func (h *held) moment(in time.Duration) time.Time { return h.now.Add(in).Truncat
 // VerdictNone if nothing does.
 func (h *held) refusal(op *stock.Op) (v stock.Verdict, sku string) {
 	v, sku = h.short(op, op.Reservation, nil)
+	if draining := h.claimVerdict(op); foremost(v, draining) != v {
+		v, sku = draining, ""
+	}
 	if open := h.tooManyOpen(op.Reservation); foremost(v, open) != v {
 		return open, ""
 	}
@@ -213,6 +216,24 @@ func (h *held) drainVerdict(op *stock.Op, k *skuState) stock.Verdict {
 		h.lacking.share(k.partition.p)
 	}
 	return stock.VerdictNone
+}
+
+// unclaimed: what was forwarded ahead under the op's id may have no row yet, and nobody but the partition of the id's claim can tell.
+func unclaimed(op *stock.Op) bool {
+	return op.Kind == stock.OpSettle && op.Unclaimed && !op.Ahead && !op.Unique
+}
+
+// claimVerdict: an order whose id could not be claimed may be the second one of its id, until all that was forwarded under claims of that
+// partition has its row. Nothing is claimed in a drained one, and its row is locked, so it stays drained until this is committed.
+func (h *held) claimVerdict(op *stock.Op) stock.Verdict {
+	if !unclaimed(op) {
+		return stock.VerdictNone
+	}
+	p := h.partitions[stock.ClaimPartition(op.Reservation.ID, h.partitionCount)]
+	if p == nil || !p.ahead || p.state == stock.PartitionDrained {
+		return stock.VerdictNone
+	}
+	return stock.VerdictDraining
 }
 
 // begin starts row anew for the try of r: it is r's in everything from here on.

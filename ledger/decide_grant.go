@@ -2,8 +2,8 @@ package ledger
 
 import "github.com/stockgate/stockgate/stock"
 
-// grant hands units to Redis to sell ahead. Only an open partition is sold from, and the first grant of a partition says so in its row,
-// which no epoch can then be raised past without draining.
+// grant hands units to Redis to sell ahead. Only an open partition is sold from, and the first grant of all says in every partition's row
+// that something sells ahead: no epoch can then be raised past without draining, nor can that of a claim, which may live in any of them.
 func (h *held) grant(op *stock.Op) stock.Result {
 	k := h.skus[op.SKU]
 	switch {
@@ -17,7 +17,7 @@ func (h *held) grant(op *stock.Op) stock.Result {
 		return verdict(stock.VerdictDraining, nil)
 	case k.available == 0:
 		return verdict(stock.VerdictSoldOut, nil)
-	case !k.partition.ahead && !h.ownPartition(k.partition):
+	case !k.partition.ahead && !h.ownPartitions(k.partition):
 		return verdict(stock.VerdictNone, nil) // the transaction begins again
 	}
 	k.ahead = true
@@ -26,13 +26,15 @@ func (h *held) grant(op *stock.Op) stock.Result {
 	return verdict(stock.VerdictDone, nil)
 }
 
-// ownPartition notes that a SKU of the partition sells ahead; false: its row is not locked for that.
-func (h *held) ownPartition(p *partition) bool {
+// ownPartitions notes that something sells ahead; false: the partitions' rows are not locked for that.
+func (h *held) ownPartitions(p *partition) bool {
 	if !p.owned {
-		h.lacking.own(p.p)
+		for n := range h.partitionCount {
+			h.lacking.own(n)
+		}
 		return false
 	}
-	p.ahead, p.dirty = true, true
+	p.ahead, h.sellsAhead = true, true
 	return true
 }
 

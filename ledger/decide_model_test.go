@@ -64,7 +64,7 @@ func TestDecideAgainstADumbModel(t *testing.T) {
 func (w *world) batch(t *rapid.T) {
 	w.now = w.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 	h := &held{now: w.now, forwardWithin: 2 * time.Second, skus: w.skus, rows: w.rows, ops: w.ops,
-		takes: w.takes, parts: w.parts, tried: w.tried()}
+		takes: w.takes, parts: w.parts, tried: w.tried(), partitionCount: 1}
 	w.drain(t)
 	vers := map[string]int64{}
 	for sku, k := range w.skus {

@@ -12,7 +12,7 @@ var decideNow = time.Date(2026, 11, 11, 0, 0, 0, 0, time.UTC)
 // holding is a transaction that has locked SKUs with so many units each.
 func holding(units map[string]int64) *held {
 	h := &held{now: decideNow, forwardWithin: 2 * time.Second, skus: map[string]*skuState{}, rows: map[stock.ID]*rowState{},
-		ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, takes: map[takeKey]*takeState{}, parts: map[partKey]map[string]int64{}}
+		ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, takes: map[takeKey]*takeState{}, parts: map[partKey]map[string]int64{}, partitionCount: 1}
 	for sku, n := range units {
 		h.skus[sku] = &skuState{sku: sku, partition: openPartition(), present: true, whole: true, available: n, last: n, stockIn: n, seq: 1, ver: 1}
 	}

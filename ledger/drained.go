@@ -35,8 +35,12 @@ func (s *Store) SayDrained(ctx context.Context, gatewayID string, epochs map[int
 		if err != nil {
 			return err
 		}
+		byEpoch := map[int64][]int{} // few: partitions begin to drain together
 		for _, p := range ps {
-			if err := s.sayDrained(c, gatewayID, p, epochs[p]); err != nil {
+			byEpoch[epochs[p]] = append(byEpoch[epochs[p]], p)
+		}
+		for _, epoch := range slices.Sorted(maps.Keys(byEpoch)) {
+			if err := s.sayDrained(c, gatewayID, byEpoch[epoch], epoch); err != nil {
 				return err
 			}
 		}
@@ -44,17 +48,18 @@ func (s *Store) SayDrained(ctx context.Context, gatewayID string, epochs map[int
 	})
 }
 
-func (s *Store) sayDrained(c *conn, gatewayID string, p int, epoch int64) error {
-	err := c.exec(s.d.expand("INSERT INTO {drained} (gateway, p, epoch) VALUES ($1, $2, $3) ON CONFLICT (gateway, p, epoch) DO NOTHING"),
-		gatewayID, p, epoch)
+func (s *Store) sayDrained(c *conn, gatewayID string, ps []int, epoch int64) error {
+	list := s.numbers(ps)
+	err := c.exec(s.d.expand(`INSERT INTO {drained} (gateway, p, epoch) SELECT $1, p, $3 FROM {partition_state}
+		WHERE CAST(p AS text) {in $2} ON CONFLICT (gateway, p, epoch) DO NOTHING`), gatewayID, list, epoch)
 	if err != nil {
 		return err
 	}
-	err = c.exec(s.d.expand("DELETE FROM {drained} WHERE gateway = $1 AND p = $2 AND epoch < $3"), gatewayID, p, epoch)
+	err = c.exec(s.d.expand("DELETE FROM {drained} WHERE gateway = $1 AND CAST(p AS text) {in $2} AND epoch < $3"), gatewayID, list, epoch)
 	if err != nil {
 		return err
 	}
-	return c.exec(s.d.expand("DELETE FROM {doubtful} WHERE gateway = $1 AND p = $2 AND epoch <= $3"), gatewayID, p, epoch)
+	return c.exec(s.d.expand("DELETE FROM {doubtful} WHERE gateway = $1 AND CAST(p AS text) {in $2} AND epoch <= $3"), gatewayID, list, epoch)
 }
 
 // CompleteDrains makes those draining partitions of the leases drained whose live replicas have all drained. A replica that has been

@@ -33,11 +33,12 @@ type plan struct {
 	doubts  []string  // SKUs whose partitions' doubtful replicas are counted
 
 	light         bool         // there are light members
+	claims        bool         // there are settles whose ids could not be claimed
 	shared, owned map[int]bool // partitions whose rows have to be locked
 }
 
 // newPlan checks a batch and says what it needs. An op that could not be written is a BadMember error; the database is not asked.
-func newPlan(ops []*stock.Op, ownTable bool) (*plan, error) {
+func newPlan(ops []*stock.Op, ownTable bool, partitions int) (*plan, error) {
 	p := &plan{members: make([]member, 0, len(ops))}
 	for _, op := range ops {
 		if err := checkOp(op); err != nil {
@@ -54,6 +55,10 @@ func newPlan(ops []*stock.Op, ownTable bool) (*plan, error) {
 			p.create = append(p.create, op.SKU)
 		}
 		p.ask(op)
+		if unclaimed(op) {
+			p.claims = true
+			note(&p.shared, stock.ClaimPartition(op.Reservation.ID, partitions))
+		}
 	}
 	p.create = sortedSet(p.create)
 	if p.light {

@@ -9,7 +9,7 @@ import (
 
 func planned(t *testing.T, ops ...*stock.Op) *plan {
 	t.Helper()
-	p, err := newPlan(ops, true)
+	p, err := newPlan(ops, true, 64)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,13 +6,11 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// writeAhead notes the partitions that sell ahead from now on. They are locked.
-func writeAhead(w *writes, partitions []int) {
-	if len(partitions) == 0 {
-		return
+// writeAhead notes in all partitions, which are locked, that something sells ahead from now on.
+func writeAhead(w *writes, some bool) {
+	if some {
+		w.add("ahead", `UPDATE stockgate.partition_state SET ahead = true WHERE NOT ahead`)
 	}
-	w.add("ahead", `UPDATE stockgate.partition_state SET ahead = true WHERE p = ANY($1::bigint[])`,
-		numberColumn(partitions, func(p *int) int64 { return int64(*p) }))
 }
 
 // writeRepairs writes where the repairs of surplus reservations stand. What is surplus again begins anew.

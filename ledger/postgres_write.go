@@ -33,7 +33,7 @@ func (s *postgresSession) write(h *held) error {
 	writeChanged(&w, changed)
 	writeTakes(&w, h.changedTakes())
 	writeAnswers(&w, h.answeredRows())
-	writeAhead(&w, h.aheadPartitions())
+	writeAhead(&w, h.sellsAhead)
 	writeRepairs(&w, h.changedRepairs())
 	writeLedger(&w, h.entries)
 	query := "WITH " + strings.Join(w.parts, ",\n") + "\nSELECT sku, available FROM moved UNION ALL SELECT '', count(*) FROM changed"

@@ -68,7 +68,7 @@ func (s *Store) Exec(ctx context.Context, ops []*stock.Op, wait bool) (locked []
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	p, err := newPlan(ops, s.own)
+	p, err := newPlan(ops, s.own, s.cfg.Partitions)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +137,15 @@ func (t *transaction) run(wait bool) error {
 
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
-		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, parts: map[partKey]map[string]int64{}, tried: map[tryKey]bool{}}
+		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, parts: map[partKey]map[string]int64{}, tried: map[tryKey]bool{},
+		partitionCount: t.s.cfg.Partitions}
 	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts,
 		tries: t.p.tries, full: !t.p.onlyNew()}
 	t.h.takes = make(map[takeKey]*takeState, len(req.takes))
 	req.partitions, req.doubts = partitionsOf(req.skus, t.s.cfg.Partitions), partitionsOf(t.p.doubts, t.s.cfg.Partitions)
+	if t.p.claims {
+		req.partitions = append(req.partitions, t.p.partitions()...)
+	}
 	for _, sku := range req.skus {
 		if row, ok := reply.stocks[sku]; ok {
 			t.h.skus[sku] = &skuState{sku: sku, present: true, whole: row.whole, available: row.available}

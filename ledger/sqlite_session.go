@@ -143,16 +143,16 @@ func (s *sqliteSession) write(h *held) error {
 	if err := s.writeAnswers(h.answeredRows()); err != nil {
 		return err
 	}
-	if err := s.writeAhead(h.aheadPartitions(), h.changedRepairs()); err != nil {
+	if err := s.writeAhead(h.sellsAhead, h.changedRepairs()); err != nil {
 		return err
 	}
 	return s.writeLedger(h.entries)
 }
 
-// writeAhead writes which partitions sell ahead, and the repairs of surplus reservations.
-func (s *sqliteSession) writeAhead(partitions []int, repairs []repair) error {
-	for _, p := range partitions {
-		if _, err := s.c.each(s.l.expand(`UPDATE {partition_state} SET ahead = 1 WHERE p = $1`), p); err != nil {
+// writeAhead writes that something sells ahead from now on, and the repairs of surplus reservations.
+func (s *sqliteSession) writeAhead(some bool, repairs []repair) error {
+	if some {
+		if _, err := s.c.each(s.l.expand(`UPDATE {partition_state} SET ahead = 1 WHERE NOT ahead`)); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,10 @@ type held struct {
 	ops           map[opKey]doneOp             // stock changes with an op id that the ledger has already
 	takes         map[takeKey]*takeState       // what users have of what they may have no more than so much of
 	parts         map[partKey]map[string]int64 // releases by lines that the ledger has already: units by SKU
-	partitions    map[int]*partition           // those of the SKUs that have a row, read after the SKUs' locks
+	partitions    map[int]*partition           // those of the SKUs, and of claims, that have a row, read after the SKUs' locks
+
+	partitionCount int  // of the deployment
+	sellsAhead     bool // something sells ahead from now on: to be written to all partitions, whose rows are locked
 
 	tried map[tryKey]bool // tries, of those asked for, that the ledger has rows of
 
@@ -90,12 +93,11 @@ type partition struct {
 	p     int
 	epoch int64
 	state string
-	ahead bool // a SKU of it sells, or has sold, ahead
+	ahead bool // something sells, or has sold, ahead
 
 	doubts int  // replicas that are doubtful; read for OpGrantBack alone
 	locked bool // its row is locked against changes
 	owned  bool // its row is locked for our own change
-	dirty  bool // ahead is to be written
 }
 
 // partitionOf gives the partition that sku belongs to.
@@ -270,18 +272,6 @@ func keyOf(t stock.UserTake) takeKey { return takeKey{t.Activity, t.SKU, t.User}
 
 func compareKeys(a, b takeKey) int {
 	return cmp.Or(strings.Compare(a.activity, b.activity), strings.Compare(a.sku, b.sku), strings.Compare(a.user, b.user))
-}
-
-// aheadPartitions are the partitions to write: those whose first SKU sells ahead from now on.
-func (h *held) aheadPartitions() []int {
-	var ps []int
-	for _, p := range h.partitions {
-		if p.dirty {
-			ps = append(ps, p.p)
-		}
-	}
-	slices.Sort(ps)
-	return ps
 }
 
 // changedRepairs are the compensation rows to write, in the order of their reservations' locks.

@@ -14,7 +14,7 @@ type PartitionState struct {
 	Epoch int64  // 0: Redis was never loaded
 	RunID string // run id of the Redis server that was loaded under Epoch; "" = none
 	State string // PartitionOpen | PartitionDraining | PartitionDrained
-	// Ahead: a SKU of it sells, or has sold, ahead. Only such partitions are drained.
+	// Ahead: something sells, or has sold, ahead in the deployment. Only such partitions are drained: they have its SKUs, or claims of ids.
 	Ahead bool
 	// DrainEpoch is the epoch that began the last draining: whoever has drained under it, or a later one, works under no earlier one.
 	DrainEpoch int64

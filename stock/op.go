@@ -14,7 +14,8 @@ const (
 	// nothing, and a compensation begins. A row held or confirmed under another try keeps its units and gets this try; any ended row of
 	// another try is taken anew. Without Seen and Ahead the op is admission by the database alone: if a line's SKU sells ahead, and
 	// unless Unique is set, each such partition must be drained, else VerdictDraining. MaybeAhead: Redis may have an ahead entry of this
-	// try, so a refusal writes its void row.
+	// try, so a refusal writes its void row. Unclaimed: once anything sells ahead, the partition of the id's claim (ClaimPartition) must be
+	// drained as well, also for a win that was Seen, unless Unique is set.
 	OpSettle OpKind = iota + 1
 	// OpBook writes the backend's outcome for (ID, Try), and Answer if not nil, by compare-and-set on (state held, try).
 	// accepted: stays held, or goes to confirmed if Confirm is set. rejected: → released, the units go back. unknown: stays held,
@@ -117,6 +118,7 @@ type Op struct {
 	FromGrant  bool  // OpSettle, with Seen: all its SKUs sell ahead, so their stock rows are locked only if the grants are too small
 	Epoch      int64 // OpSettle, OpSweep, with Ahead or Seen: of the partition when Redis said won. Grants of a later epoch are not touched before available is empty. OpGrantBack: of the drained partition
 	Unique     bool  // OpSettle: the order service keeps one order per reservation, and no purchase limit holds
+	Unclaimed  bool  // OpSettle without Ahead, for a SKU that may sell ahead: its id could not be claimed, so another order may have been forwarded under it
 	MaybeAhead bool  // OpSettle without Ahead, OpRelease by the owner: a reserve of this try to sell ahead may have been executed
 
 	Lines      []Line        // OpRelease by the API: what goes back, merged; nil: all
@@ -179,7 +181,7 @@ const (
 	VerdictSoldOut                    // qty > available + granted
 	VerdictTooMuch                    // release: more than is left of a line
 	VerdictTooManyOpen                // the user holds as many reservations as open_per_user allows
-	VerdictDraining                   // the SKU sells ahead, and its partition is not drained: only Redis may sell it
+	VerdictDraining                   // the SKU sells ahead, and its partition, or that of a claim that could not be had, is not drained
 	VerdictCorrupt                    // the stock row holds something that cannot be sold from (negative, above 2^53)
 )
 

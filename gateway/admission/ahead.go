@@ -17,7 +17,7 @@ type eventual struct {
 
 	stays      []stay    // where it is counted as in flight
 	claimed    bool      // its try has, or may have, the claim of the id
-	unclaimed  bool      // the claim's partition could not be asked
+	unclaimed  bool      // the claim's partition could not be asked: unless it has drained, an order may be out under the id
 	claimEpoch int64     // of the claim's partition when it was had
 	claimedAt  time.Time // this process's clock
 

@@ -50,23 +50,21 @@ func (a *Admitter) claimAhead(ctx context.Context, r *wanted) error {
 	return nil
 }
 
-// claimThrough takes the id of an order that waits for its commit, so that orders ahead see it. seen false: an order with a line that is
-// sold ahead could not be claimed, so the database may decide only as it would without Redis. Strong orders go on: their commit decides.
-func (a *Admitter) claimThrough(ctx context.Context, r *wanted) (seen bool, decided *decidedError) {
+// claimThrough takes the id of an order that waits for its commit, so that orders ahead see it. One with a line that is sold ahead and that
+// could not be claimed is settled as such (stock.Op.Unclaimed): the database decides by the partition of the claim. Strong orders go on: what
+// was forwarded under their id meanwhile is found by its own settle. Not nil: the id is another try's.
+func (a *Admitter) claimThrough(ctx context.Context, r *wanted) (decided *decidedError) {
 	switch {
-	case !r.Keyed, a.cache == nil, !a.sale.AnyEventual():
-		return true, nil
-	case r.on.claimed && !r.on.unclaimed && a.stillClaimed(r):
-		return true, nil
-	case !r.on.unclaimed:
-		if len(r.on.stays) == 0 {
-			a.enter(r, a.claimPartition(r))
-		}
-		if _, err := a.claim(ctx, r); errors.As(err, &decided) {
-			return false, decided
-		}
+	case !r.Keyed, a.cache == nil, !a.sale.AnyEventual(), r.on.unclaimed:
+		return nil
+	case r.on.claimed && a.stillClaimed(r):
+		return nil
+	case len(r.on.stays) == 0:
+		a.enter(r, a.claimPartition(r))
 	}
-	return !r.on.unclaimed || !r.on.some || a.drained(a.claimPartition(r)), nil
+	_, err := a.claim(ctx, r)
+	errors.As(err, &decided)
+	return decided
 }
 
 // stillClaimed reports whether the claim that the order has counts. Where nothing was taken the order was counted out, and its partition may

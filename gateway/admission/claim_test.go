@@ -126,14 +126,14 @@ func TestAnIDThatCannotBeClaimed(t *testing.T) {
 		if d := b.admit("k"); d.Pass == nil || d.Source != SourceDatabase || b.cache.count() != 0 || b.cache.asked != asked {
 			t.Errorf("%s: %+v, refusal %+v", name, d, d.Refusal)
 		}
-		if op := b.ledger.seen()[0]; op.Seen || op.Ahead || op.MaybeAhead || !op.Unique || op.Class != stock.ClassDatabase {
+		if op := b.ledger.seen()[0]; op.Seen || op.Ahead || op.MaybeAhead || !op.Unique || !op.Unclaimed || op.Class != stock.ClassDatabase {
 			t.Errorf("%s: settle = %+v", name, op)
 		}
 		b.drained = func(int) bool { return true }
 		if d := b.admit("k2"); d.Pass == nil || d.Source != SourceRedis || d.Pass.behind != nil {
 			t.Errorf("%s, drained: %+v, refusal %+v", name, d, d.Refusal)
 		}
-		if op := b.ledger.seen()[1]; !op.Seen || op.Ahead {
+		if op := b.ledger.seen()[1]; !op.Seen || op.Ahead || !op.Unclaimed {
 			t.Errorf("%s, drained: settle = %+v", name, op)
 		}
 		if !b.idle() {

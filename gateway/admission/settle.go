@@ -19,8 +19,7 @@ type attempt struct {
 
 // settle asks the database for the reservation. Only what it, or a take-over, has committed makes a Pass.
 func (a *Admitter) settle(ctx context.Context, r *wanted, at attempt) Decision {
-	claimed, decided := a.claimThrough(ctx, r)
-	at.seen = at.seen && claimed
+	decided := a.claimThrough(ctx, r)
 	if decided != nil && !r.on.maybe {
 		a.closeLost(r, at, nil)
 		return decided.d
@@ -45,10 +44,11 @@ func (a *Admitter) settle(ctx context.Context, r *wanted, at attempt) Decision {
 // settleOf is the settle of an order whose request waits for the commit. What was not seen to win is for the database alone to sell.
 func (a *Admitter) settleOf(r *wanted, at attempt) *stock.Op {
 	op := &stock.Op{Kind: stock.OpSettle, Class: at.class, Reservation: &r.Reservation, Deadline: time.Now().Add(a.cfg.QueueWait),
-		MaybeAhead: r.on.maybe}
+		MaybeAhead: r.on.maybe, Unclaimed: r.on.unclaimed && r.on.some}
 	if at.seen {
 		op.Seen, op.Epoch, op.FromGrant = true, r.on.epoch, r.on.granted && len(r.Lines) == 1
-	} else if r.on.some && a.backend != nil && !r.limited() {
+	}
+	if (op.Unclaimed || r.on.some && !at.seen) && a.backend != nil && !r.limited() {
 		_, op.Unique, _ = a.backend.Policy(r.Route)
 	}
 	return op

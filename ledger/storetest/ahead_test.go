@@ -94,8 +94,13 @@ func (e *env) done(ops ...*stock.Op) {
 // partition moves the SKU's partition to a state.
 func (e *env) partition(sku, state string, epoch int64) {
 	e.t.Helper()
-	e.sql(fmt.Sprintf("UPDATE %s SET state = '%s', epoch = %d WHERE p = %d", e.pick("stockgate.partition_state", "stockgate_partition_state"),
-		state, epoch, stock.Partition(sku, 64)))
+	e.partitionAt(stock.Partition(sku, 64), state, epoch)
+}
+
+func (e *env) partitionAt(p int, state string, epoch int64) {
+	e.t.Helper()
+	e.sql(fmt.Sprintf("INSERT INTO %s (p, epoch, run_id, state) VALUES (%d, %d, '', '%s') ON CONFLICT (p) DO UPDATE SET state = excluded.state, epoch = excluded.epoch",
+		e.pick("stockgate.partition_state", "stockgate_partition_state"), p, epoch, state))
 }
 
 // has compares where a SKU's units are.
@@ -129,7 +134,7 @@ func caseGrant(t *testing.T, e *env) {
 	e.refused(grant("sku-1", 0, 5))
 	states, err := e.Partitions(t.Context())
 	e.must(err)
-	if len(states) != 1 || !states[0].Ahead || states[0].Epoch != 0 || states[0].State != stock.PartitionOpen {
+	if len(states) != 64 || !states[0].Ahead || states[0].Epoch != 0 || states[0].State != stock.PartitionOpen {
 		t.Errorf("partitions %+v", states)
 	}
 	e.set("sku-2", 1)

@@ -1,0 +1,170 @@
+package storetest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stockgate/stockgate/internal/testservices"
+	"github.com/stockgate/stockgate/ledger"
+	"github.com/stockgate/stockgate/stock"
+)
+
+// without is a settle by the database alone of an order whose id could not be claimed.
+func without(r *stock.Reservation) *stock.Op {
+	op := settle(r)
+	op.Unclaimed = true
+	return op
+}
+
+// claimAt brings the partition of an id's claim into a state, under epoch 1.
+func (e *env) claimAt(r *stock.Reservation, state string) {
+	e.t.Helper()
+	e.partitionAt(stock.ClaimPartition(r.ID, 64), state, 1)
+}
+
+// caseUnclaimed: "unreachable: section 8's condition". What could not be claimed is settled once its claim's partition is drained, whether
+// that has a SKU which sells ahead or not; or where the order service keeps one order per reservation.
+func caseUnclaimed(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	e.set("sku-2", 10)
+	r := unlimited("sku-2", 1)
+	e.done(without(unlimited("sku-2", 1))) // nothing sells ahead yet
+	e.done(grant("sku-1", 4, 0))
+	refused := func(op *stock.Op, want stock.Verdict) {
+		t.Helper()
+		e.exec(op)
+		e.verdict(op, want)
+	}
+	refused(without(r), stock.VerdictDraining)
+	seen := without(r)
+	seen.Seen = true
+	refused(seen, stock.VerdictDraining) // its units are sure, its id is not
+	e.claimAt(r, stock.PartitionDraining)
+	refused(without(r), stock.VerdictDraining)
+	refused(without(unlimited("sku-2", 99)), stock.VerdictSoldOut)
+	e.done(settle(unlimited("sku-2", 1)))
+	unique := without(unlimited("sku-2", 1))
+	unique.Unique = true
+	e.done(unique)
+	e.claimAt(r, stock.PartitionDrained)
+	e.done(without(r))
+	e.claimAt(r, stock.PartitionOpen)
+	e.done(without(r)) // the COMMIT of which got lost
+	again := unlimited("sku-2", 1)
+	again.ID = r.ID
+	refused(without(again), stock.VerdictDuplicate)
+	e.sound()
+}
+
+// caseAllDrain: once anything sells ahead, every partition drains, because any may have claims.
+func caseAllDrain(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	const strong = 5
+	leases := e.lease(strong)
+	e.after1(t, e.raiseTo("run-1"), leases, stock.PartitionOpen)
+	e.done(grant("sku-1", 4, 0))
+	states, err := e.Partitions(t.Context())
+	e.must(err)
+	if len(states) != 64 {
+		t.Fatalf("%d partitions have a row, want all 64", len(states))
+	}
+	for _, s := range states {
+		if !s.Ahead || s.State != stock.PartitionOpen || s.P != strong && s.Epoch != 0 {
+			t.Errorf("partition %+v", s)
+		}
+	}
+	e.after1(t, e.BeginDrain, leases, stock.PartitionDraining)
+	e.after1(t, e.CompleteDrains, leases, stock.PartitionDrained)
+	e.after1(t, e.ReopenPartitions, leases, stock.PartitionOpen)
+	e.after1(t, e.raiseTo("run-2"), leases, stock.PartitionDraining)
+}
+
+// after1 takes a step and fails unless the first partition is then in the state.
+func (e *env) after1(t *testing.T, do step, leases []ledger.Lease, want string) {
+	t.Helper()
+	states, err := do(t.Context(), holder, leases)
+	e.must(err)
+	if states[0].State != want {
+		t.Fatalf("state %+v, want %s", states[0], want)
+	}
+}
+
+// faultClaimPartition: the partition of the claim stands still until the order is committed: it is read FOR SHARE in the same transaction.
+func faultClaimPartition(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	e.set("sku-2", 10)
+	e.done(grant("sku-1", 2, 0))
+	r := unlimited("sku-2", 1)
+	e.claimAt(r, stock.PartitionDrained)
+	tx, err := e.db().Begin()
+	e.must(err)
+	_, err = tx.Exec("SELECT 1 FROM stockgate.partition_state WHERE p = $1 FOR UPDATE", stock.ClaimPartition(r.ID, 64))
+	e.must(err)
+	_, err = e.Exec(t.Context(), []*stock.Op{without(r)}, true)
+	if err == nil || !ledger.Retryable(err) {
+		t.Errorf("it did not wait for the claim's partition: %v", err)
+	}
+	e.done(settle(unlimited("sku-2", 1))) // nobody else does
+	e.must(tx.Rollback())
+	e.done(without(r))
+	e.sound()
+}
+
+// faultFirstGrantWaits: the first grant waits for who settles without a claim: from then on something sells ahead.
+func faultFirstGrantWaits(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	r := unlimited("sku-1", 1)
+	e.claimAt(r, stock.PartitionOpen)
+	tx, err := e.db().Begin()
+	e.must(err)
+	_, err = tx.Exec("SELECT 1 FROM stockgate.partition_state WHERE p = $1 FOR SHARE", stock.ClaimPartition(r.ID, 64))
+	e.must(err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(context.Background(), []*stock.Op{grant("sku-1", 2, 0)}, true)
+		ended <- err
+	}()
+	if err := <-ended; err == nil || !ledger.Retryable(err) {
+		t.Errorf("the first grant did not wait: %v", err)
+	}
+	e.must(tx.Rollback())
+	e.done(grant("sku-1", 2, 0))
+}
+
+func TestClaimsPostgres(t *testing.T) {
+	t.Parallel()
+	pg := testservices.StartPostgres(t)
+	for _, c := range claimSuite {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, newEnv(t, ledger.DriverPostgres, pg.Database))
+		})
+	}
+	t.Run("TheClaimsPartitionStandsStill", func(t *testing.T) {
+		t.Parallel()
+		faultClaimPartition(t, newEnv(t, ledger.DriverPostgres, pg.Database))
+	})
+	t.Run("TheFirstGrantWaits", func(t *testing.T) {
+		t.Parallel()
+		faultFirstGrantWaits(t, newEnv(t, ledger.DriverPostgres, pg.Database))
+	})
+}
+
+func TestClaimsSQLite(t *testing.T) {
+	t.Parallel()
+	for _, c := range claimSuite {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(t, newEnv(t, ledger.DriverSQLite, func() string { return t.TempDir() + "/stock.db" }))
+		})
+	}
+}
+
+// claimSuite is about orders of which nobody knows whether their id is taken.
+var claimSuite = []struct {
+	name string
+	run  func(t *testing.T, e *env)
+}{
+	{"WhatCouldNotBeClaimed", caseUnclaimed},
+	{"EveryPartitionDrains", caseAllDrain},
+}
