@@ -16,7 +16,7 @@ import (
 func (f *clientFlags) doubtsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doubts",
-		Short: "Show silent replicas that may have sold units of a grant",
+		Short: "Show silent replicas that may have sold units of a grant, and whether the database has lost commits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.onDoubts(cmd, func(ctx context.Context, c *client.Client) (api.DoubtList, error) { return c.Doubts(ctx) })
@@ -30,6 +30,7 @@ func (f *clientFlags) clearDoubtsCommand() *cobra.Command {
 		Use:   "clear-doubts PARTITION",
 		Short: "Say that no silent replica has sold units of a partition that the shop's orders do not show",
 		Long: "Say that no silent replica has sold units of a partition that the shop's orders do not show, and show the doubts that this ends.\n" +
+			"The doubt of gateway \"database\" says that the database has lost commits: what they held has to be put right first.\n" +
 			"The units are sold again: compare with the shop's orders first, once order_delay is over since the replica was last heard of.",
 		Example: "  stockgate stock clear-doubts 17 --reason 'orders compared, ticket 4711'",
 		Args:    cobra.ExactArgs(1),

@@ -73,7 +73,7 @@ var (
 	descAheadSurplus     = desc("ahead_surplus_total", "Orders forwarded ahead that found nothing left to deduct; each is compensated.")
 	descAheadAstray      = desc("ahead_astray_total", "Orders forwarded ahead whose reservation was another's or was ended: compare with the order service, and alert on it.")
 	descDraining         = desc("partitions_draining", "Partitions that do not sell ahead now, by state: draining or drained.", "state")
-	descDoubts           = desc("doubts", "Silent replicas that may have sold units of a grant, counted for each partition: alert on it.")
+	descDoubts           = desc("doubts", "Silent replicas, and losses of commits by the database, after which units of a grant may have been sold; counted for each partition: alert on it.")
 	descStuck            = desc("expiry_stuck", "Reservations past their time that cannot be ended: a stock row is gone or corrupt, or their route is not configured. Alert on it.")
 	descBroken           = desc("invariant_violations", "Violations of an invariant that the last audit found; absent: not checked online.", "invariant")
 	descAudited          = desc("audited_skus", "SKUs in the last audit.")

@@ -46,7 +46,7 @@
 //
 // For lost partitions one replica, the holder of their leases, looks again, raises the epochs in the database (fenced by the leases;
 // above Redis's, if that is higher, which means that the database was set back; a ver that Redis has heard and the database has lost
-// means the same and makes a partition lost; vers are raised above Redis's first, and the log says that it is time to reconcile), opens the partitions, and loads the SKUs that sell:
+// means the same and makes a partition lost; vers are raised above Redis's first, and selling ahead stops there, see below), opens the partitions, and loads the SKUs that sell:
 // those that it served itself, then those that changed lately, up to a bound. The rest is loaded when it is asked for. A holder that
 // was paused meanwhile fails in the database (its token) or in Redis (its epoch), so two replicas cannot undo each other.
 //
@@ -77,6 +77,10 @@
 //
 // Strong SKUs are not part of it: they are loaded when the epoch begins. A doubt ends when the replica comes back and says that it has
 // drained, or somebody clears it; then what was doubtful goes back by itself, while selling goes on.
+//
+// A database that was set back does not know what was sold ahead, nor under which ids. The partition drains under an epoch above Redis's, and
+// a doubt about the database keeps it drained (NoteSetBack, PartitionState.SetBack): its grants are doubtful, the database sells what is
+// available. Only somebody who has reconciled with the shop's orders can say that it is over.
 //
 // Each step may be repeated, and done by a holder that was paused: steps of the database are fenced by the lease, giving back by the
 // epoch and state of the partition, steps in Redis by the epoch. A partition that is open under an epoch is open under it for ever.

@@ -52,6 +52,7 @@ func (db *fakeDB) underLeases(holder string, leases []stock.Lease, f func(s *sto
 		fmt.Sscanf(l.Name, "partition/%d", &p)
 		f(&db.states[p])
 		db.states[p].Doubtful = len(db.fleet.doubts[p])
+		_, db.states[p].SetBack = db.fleet.doubts[p][stock.DoubtDatabase]
 		out = append(out, db.states[p])
 	}
 	return out, nil
@@ -109,9 +110,28 @@ func (db *fakeDB) CompleteDrains(_ context.Context, holder string, leases []stoc
 	})
 }
 
+func (db *fakeDB) NoteSetBack(_ context.Context, holder string, leases []stock.Lease, atLeast map[int]int64) ([]stock.PartitionState, error) {
+	return db.underLeases(holder, leases, func(s *stock.PartitionState) {
+		s.Epoch = max(s.Epoch, atLeast[s.P]) + 1
+		s.State, s.DrainEpoch, s.Ahead = stock.PartitionDraining, s.Epoch, true
+		if db.fleet.doubts[s.P] == nil {
+			db.fleet.doubts[s.P] = map[string]int64{}
+		}
+		db.fleet.doubts[s.P][stock.DoubtDatabase] = s.Epoch
+	})
+}
+
+// clearDoubts is what an operator does.
+func (db *fakeDB) clearDoubts(p int) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	delete(db.fleet.doubts, p)
+	db.states[p].Doubtful, db.states[p].SetBack = 0, false
+}
+
 func (db *fakeDB) ReopenPartitions(_ context.Context, holder string, leases []stock.Lease) ([]stock.PartitionState, error) {
 	return db.underLeases(holder, leases, func(s *stock.PartitionState) {
-		if s.State == stock.PartitionDrained {
+		if _, setBack := db.fleet.doubts[s.P][stock.DoubtDatabase]; s.State == stock.PartitionDrained && !setBack {
 			s.State = stock.PartitionOpen
 			db.steps = append(db.steps, "reopen")
 		}

@@ -43,6 +43,10 @@ func (s hookedStore) RaiseEpochs(ctx context.Context, holder string, leases []st
 	return hooked(s.g, true, func() (states, error) { return s.db().RaiseEpochs(ctx, holder, leases, runID, atLeast) })
 }
 
+func (s hookedStore) NoteSetBack(ctx context.Context, holder string, leases []stock.Lease, atLeast map[int]int64) (states, error) {
+	return hooked(s.g, true, func() (states, error) { return s.db().NoteSetBack(ctx, holder, leases, atLeast) })
+}
+
 func (s hookedStore) AcquireLeases(ctx context.Context, holder string, names []string, ttl time.Duration) ([]stock.Lease, error) {
 	return hooked(s.g, true, func() ([]stock.Lease, error) { return s.db().AcquireLeases(ctx, holder, names, ttl) })
 }

@@ -32,6 +32,7 @@ type WayBack struct {
 	// Of the pass alone: where the patrol goes on, the partitions whose vers the database has lost, with their epochs, how many closes of
 	// each partition had been dropped by the last pass, when that began, and when Check last found nothing wrong.
 	next     int
+	alarmed  bool // a partition was found of which the database has lost commits
 	setBack  map[int]int64
 	dropped  []int64
 	lastPass time.Time

@@ -29,7 +29,7 @@ func (w *WayBack) comeBack(ctx context.Context, h *leased, ps []int) error {
 	settled, failed := w.settleAll(ctx, h, ps)
 	back, err := w.giveBack(ctx, h, ps)
 	failed = errors.Join(failed, err)
-	ready := slices.DeleteFunc(settled, func(p int) bool { return !back[p] || w.cfg.Pulse().MostOut(p) })
+	ready := slices.DeleteFunc(settled, func(p int) bool { return !back[p] || h.states[p].SetBack || w.cfg.Pulse().MostOut(p) })
 	return errors.Join(failed, w.openAgain(ctx, h, ready))
 }
 

@@ -19,11 +19,13 @@ type EpochStore interface {
 	FactsChangedSince(ctx context.Context, since time.Time, limit int) ([]stock.Fact, time.Time, error)
 	Recent(ctx context.Context, since time.Time, after stock.Cursor, limit int) ([]stock.RecentRow, stock.Cursor, error)
 
-	// Of the next four, those with leases are fenced by them and give the states of the leases' partitions. A partition that is in none of
+	// Of the next five, those with leases are fenced by them and give the states of the leases' partitions. A partition that is in none of
 	// the states that the call begins with is left as it is.
 	BeginDrain(ctx context.Context, holder string, leases []stock.Lease) ([]stock.PartitionState, error)
 	SayDrained(ctx context.Context, gatewayID string, epochs map[int]int64) error
 	CompleteDrains(ctx context.Context, holder string, leases []stock.Lease) ([]stock.PartitionState, error)
+	// NoteSetBack stops selling ahead, under epochs above those of Redis, until somebody clears the doubt that it notes.
+	NoteSetBack(ctx context.Context, holder string, leases []stock.Lease, atLeast map[int]int64) ([]stock.PartitionState, error)
 	ReopenPartitions(ctx context.Context, holder string, leases []stock.Lease) ([]stock.PartitionState, error)
 	// RaiseVers raises the vers of SKUs above those that Redis has heard of.
 	RaiseVers(ctx context.Context, holder string, leases []stock.Lease, atLeast map[string]int64) error

@@ -397,7 +397,15 @@ func TestADatabaseThatWentBackIsRaisedAboveRedisBeforeAnythingIsSoldAhead(t *tes
 		db.facts["sku-1"], db.steps = kept, nil
 		db.mu.Unlock()
 		eventually(t, 20*time.Second, "the ver is raised", func() bool { return db.stock("sku-1").Ver > lost.Ver })
+		eventually(t, 20*time.Second, "the partition has drained", func() bool { return db.partState("sku-1").State == stock.PartitionDrained })
+		time.Sleep(time.Minute) // nobody's time ends it
+		if s := db.partState("sku-1"); s.State != stock.PartitionDrained || !s.SetBack || slices.Contains(db.stepsDone(), "open ahead") {
+			t.Fatalf("it sells ahead before anybody has reconciled: %+v, done %q", s, db.stepsDone())
+		}
+		wantStock(t, db, 70, 30, 30) // the grant of a database that has lost commits is nobody's to sell
+		db.clearDoubts(partOf("sku-1"))
 		sellsAgain(t, db, redis, 20*time.Second)
+		wantStock(t, db, 100, 0, 0)
 		steps := db.stepsDone()
 		if raised, opened := slices.Index(steps, "raise sku-1"), slices.Index(steps, "open ahead"); raised < 0 || opened < raised {
 			t.Fatalf("done %q", steps)

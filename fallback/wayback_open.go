@@ -111,9 +111,13 @@ func (w *WayBack) noteDropped() {
 	}
 }
 
-// patrol names the next few partitions as suspect, and compares vers there.
+// patrol names the next few partitions as suspect, and compares vers there. A database that was set back in one was so in all.
 func (w *WayBack) patrol(ctx context.Context, states []stock.PartitionState) (failed error) {
-	for range min(patrolled, len(states)) {
+	n := min(patrolled, len(states))
+	if w.alarmed {
+		n, w.alarmed = len(states), false
+	}
+	for range n {
 		w.next = (w.next + 1) % len(states)
 		w.suspect[w.next].Store(true)
 		if w.cfg.Usable(w.next) {
@@ -213,7 +217,7 @@ func (w *WayBack) stillLost(ctx context.Context, h *leased, runID string) (map[i
 			continue
 		}
 		if look.epoch > s.Epoch || s.Epoch > 0 && s.Epoch == w.setBack[p] {
-			if err := w.databaseWentBack(ctx, h, s, look.epoch); err != nil {
+			if err := w.databaseWentBack(ctx, h, s, look); err != nil {
 				return nil, err
 			}
 		}

@@ -23,16 +23,29 @@ func (w *WayBack) compareVers(ctx context.Context, s stock.PartitionState) error
 	return err
 }
 
-// databaseWentBack raises the vers of a partition's SKUs in the database above those that Redis has heard, before its epoch is raised
-// above Redis's and long before anything is sold ahead there.
-func (w *WayBack) databaseWentBack(ctx context.Context, h *leased, s stock.PartitionState, epoch int64) error {
+// databaseWentBack stops selling ahead in a partition of which the database has lost commits: what Redis sold of it, and under which ids, may
+// be known to the order service alone. Somebody has to reconcile, and to clear the doubt. Then it raises the vers of the partition's SKUs above
+// those that Redis has heard, before its epoch is raised above Redis's. Where nothing sells ahead there is nothing to stop.
+func (w *WayBack) databaseWentBack(ctx context.Context, h *leased, s stock.PartitionState, is look) error {
 	w.cfg.Log.Error("redis is ahead of the database, which may have lost commits: reconcile before you trust the stock",
-		zap.Int("partition", s.P), zap.Int64("epoch_redis", epoch), zap.Int64("epoch_database", s.Epoch))
+		zap.Int("partition", s.P), zap.Int64("epoch_redis", is.epoch), zap.Int64("epoch_database", s.Epoch))
+	w.alarmed = true
+	leases := h.leases([]int{s.P})
+	if w.claims() || is.open {
+		err := w.advance(h, func() ([]stock.PartitionState, error) {
+			return w.store.NoteSetBack(ctx, w.cfg.Holder, leases, map[int]int64{s.P: is.epoch})
+		})
+		if err != nil {
+			return err
+		}
+		w.cfg.Log.Error("nothing is sold ahead in a partition until its doubt about the database is cleared: compare with the shop's orders first",
+			zap.Int("partition", s.P))
+	}
 	skus, err := w.aheadOf(ctx, []int{s.P})
 	if err != nil {
 		return err
 	}
-	return w.raiseVers(ctx, h.leases([]int{s.P}), append(w.servedOf(s.P), skus[s.P]...))
+	return w.raiseVers(ctx, leases, append(w.servedOf(s.P), skus[s.P]...))
 }
 
 // raiseVers raises the vers of those of skus in the database of which Redis has heard a higher one, under whatever epoch.

@@ -59,7 +59,7 @@
 //     The SKU then counts as having in its stock row what stockgate last left there.
 //   - What a decision finds out too late for the order of locks makes Exec roll back and begin again with that locked: a stock row, because a
 //     grant is too small; a partition FOR SHARE, because the database alone may sell what sells ahead only while the partition stays
-//     drained; a partition to be written, because a SKU of it is granted units for the first time. Each attempt locks more, so it ends.
+//     drained; all partitions to be written, because units are granted for the first time. Each attempt locks more, so it ends.
 //     SKUs that never sold ahead never begin again.
 //   - An order that was forwarded is refused by neither limits nor a pause. What no pool has makes its row surplus: it takes nothing, and its
 //     repair is written with it. A surplus row is made good from available, or dismissed; either way its repair is done in the same transaction.
@@ -98,7 +98,9 @@
 //
 // # Draining
 //
-// A partition that sells ahead goes round: open → draining → drained → open. Each step is one transaction under the partition's lease.
+// Once anything sells ahead every partition goes round: open → draining → drained → open. One that has no such SKU may still have claims of
+// ids. The first grant of all says so in all rows, and waits for whoever holds one FOR SHARE. Each step is one transaction under the
+// partition's lease.
 //
 //   - RaiseEpochs (lost writes) and BeginDrain (most replicas do not reach Redis) make it draining, under a new epoch. drain_epoch is the
 //     one that began the draining; it stays while further epochs are raised.
@@ -108,6 +110,10 @@
 //     partition's row locked: its word comes either before, and counts, or after, and ends the doubt.
 //   - A doubt stands on its own: the row of the replica goes after ten times replica_timeout, the doubt does not. It ends when the replica
 //     says drained, or by ClearDoubt. A replica that is forgotten while a partition drains is doubted at that moment.
+//   - NoteSetBack (Redis shows lost commits) makes a partition draining anew, whatever the restored rows say, with a doubt about the database
+//     itself. Only ClearDoubt ends that one, and until then ReopenPartitions leaves the partition drained.
+//   - An order of an eventual SKU whose id could not be claimed (Op.Unclaimed) has the row of the claim's partition locked FOR SHARE from the
+//     beginning: drained, it stays so until the order is committed, and nothing can be claimed there meanwhile.
 //   - ReopenPartitions waits for every transaction that holds the row FOR SHARE, which is how the database alone admits. PostgreSQL lets new
 //     sharers pass whoever waits for the row, so a busy partition would never open. The lock of the table has a fair queue; it is taken first.
 //

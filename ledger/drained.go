@@ -129,7 +129,34 @@ func (s *Store) noteDoubt(c *conn, gateway string, ps []int) error {
 		ON CONFLICT (gateway, p) DO UPDATE SET epoch = excluded.epoch`), gateway, s.numbers(ps))
 }
 
-// ReopenPartitions opens those partitions of the leases that have drained, under the epoch that they have. It waits for every transaction
+// NoteSetBack stops selling ahead in the partitions of the leases, because Redis shows that the database has lost commits of theirs. Each
+// begins to drain, whatever it did, under an epoch above its last and above atLeast, Redis's, under which there may be orders on their way; and
+// a doubt is noted about the database, which keeps it drained until somebody clears it. It returns the partitions' states. It fails with
+// ErrFenced if any of the leases is lost.
+func (s *Store) NoteSetBack(ctx context.Context, holder string, leases []Lease, atLeast map[int]int64) ([]PartitionState, error) {
+	return s.underLeases(ctx, holder, leases, func(c *conn, ps []int) error {
+		if err := s.lockAll(c); err != nil {
+			return err
+		}
+		for _, p := range ps {
+			err := c.exec(s.d.expand(`INSERT INTO {partition_state} AS old (p, epoch, run_id, state, drain_epoch) VALUES ($1, $2, '', 'draining', $2)
+				ON CONFLICT (p) DO UPDATE SET state = 'draining',
+					epoch = CASE WHEN old.epoch >= excluded.epoch THEN old.epoch + 1 ELSE excluded.epoch END,
+					drain_epoch = CASE WHEN old.epoch >= excluded.epoch THEN old.epoch + 1 ELSE excluded.epoch END`), p, atLeast[p]+1)
+			if err != nil {
+				return err
+			}
+		}
+		// The database may have forgotten that anything ever sold ahead.
+		if err := c.exec(s.d.expand("UPDATE {partition_state} SET ahead = true WHERE NOT ahead")); err != nil {
+			return err
+		}
+		return s.noteDoubt(c, stock.DoubtDatabase, ps)
+	})
+}
+
+// ReopenPartitions opens those partitions of the leases that have drained, under the epoch that they have, but not where the database was set
+// back. It waits for every transaction
 // that admits by the database alone in them, and later ones find them open. One that has not drained is left as it is. It returns the
 // states of all the leases' partitions. It fails with ErrFenced if any of the leases is lost.
 func (s *Store) ReopenPartitions(ctx context.Context, holder string, leases []Lease) ([]PartitionState, error) {
@@ -137,12 +164,14 @@ func (s *Store) ReopenPartitions(ctx context.Context, holder string, leases []Le
 		if err := s.lockPartitions(c, ps); err != nil {
 			return err
 		}
-		return c.exec(s.d.expand("UPDATE {partition_state} SET state = 'open' WHERE CAST(p AS text) {in $1} AND state = 'drained'"),
-			s.numbers(ps))
+		return c.exec(s.d.expand(`UPDATE {partition_state} SET state = 'open' WHERE CAST(p AS text) {in $1} AND state = 'drained'
+			AND NOT EXISTS (SELECT 1 FROM {doubtful} d WHERE d.p = {partition_state}.p AND d.gateway = $2)`),
+			s.numbers(ps), stock.DoubtDatabase)
 	})
 }
 
-// Doubts are the replicas that fell silent before they had drained and have not drained since, by partition and gateway.
+// Doubts are the replicas that fell silent before they had drained and have not drained since, and stock.DoubtDatabase where the database was
+// set back, by partition and gateway.
 func (s *Store) Doubts(ctx context.Context) ([]stock.Doubt, error) {
 	var doubts []stock.Doubt
 	err := s.read(ctx, func(c *conn) error {
@@ -159,7 +188,7 @@ func (s *Store) Doubts(ctx context.Context) ([]stock.Doubt, error) {
 }
 
 // ClearDoubt removes the doubts about partition p: an operator, or a reconciliation with the shop's orders, has found out what the silent
-// replicas sold. What is doubtful of its SKUs' grants goes back with the next stock.OpGrantBack.
+// replicas sold, or what the database has lost. What is doubtful of its SKUs' grants goes back with the next stock.OpGrantBack.
 func (s *Store) ClearDoubt(ctx context.Context, p int) error {
 	return s.inTx(ctx, func(c *conn) error {
 		return c.exec(s.d.expand("DELETE FROM {doubtful} WHERE p = $1"), p)

@@ -28,7 +28,8 @@ func (s *Store) epochs(c *conn) (map[int]int64, error) {
 }
 
 const partitionColumns = `SELECT s.p, s.epoch, s.run_id, s.state, s.ahead, s.drain_epoch,
-	(SELECT count(*) FROM {doubtful} d WHERE d.p = s.p) FROM {partition_state} s `
+	(SELECT count(*) FROM {doubtful} d WHERE d.p = s.p),
+	EXISTS (SELECT 1 FROM {doubtful} d WHERE d.p = s.p AND d.gateway = '` + stock.DoubtDatabase + `') FROM {partition_state} s `
 
 // Partitions is the state of every partition that Redis was ever loaded with, or that ever sold ahead, by number.
 func (s *Store) Partitions(ctx context.Context) ([]PartitionState, error) {
@@ -48,7 +49,7 @@ func (s *Store) statesOf(c *conn, ps []int) ([]PartitionState, error) {
 func (s *Store) scanPartitions(c *conn, where string, args ...any) (states []PartitionState, err error) {
 	err = c.rows(s.d.expand(partitionColumns+where), args, func(rows *sql.Rows) error {
 		var p PartitionState
-		err := rows.Scan(&p.P, &p.Epoch, &p.RunID, &p.State, &p.Ahead, &p.DrainEpoch, &p.Doubtful)
+		err := rows.Scan(&p.P, &p.Epoch, &p.RunID, &p.State, &p.Ahead, &p.DrainEpoch, &p.Doubtful, &p.SetBack)
 		states = append(states, p)
 		return err
 	})
@@ -123,12 +124,15 @@ func (s *Store) lockPartitions(c *conn, ps []int) error {
 	if err != nil || !ahead {
 		return err
 	}
-	if err := c.exec(s.d.expand("{lock partition_state}")); err != nil {
+	if err := s.lockAll(c); err != nil {
 		return err
 	}
 	return c.rows(s.d.expand("SELECT p FROM {partition_state} WHERE CAST(p AS text) {in $1} ORDER BY p {for update}"), []any{list},
 		func(*sql.Rows) error { return nil })
 }
+
+// lockAll locks the table of the partitions, after whoever holds a row of it.
+func (s *Store) lockAll(c *conn) error { return c.exec(s.d.expand("{lock partition_state}")) }
 
 // leasedPartitions are the partitions of leases, each once, in order.
 func leasedPartitions(leases []Lease) ([]int, error) {

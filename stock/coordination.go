@@ -18,8 +18,11 @@ type PartitionState struct {
 	Ahead bool
 	// DrainEpoch is the epoch that began the last draining: whoever has drained under it, or a later one, works under no earlier one.
 	DrainEpoch int64
-	// Doubtful is how many replicas fell silent before they had drained and have not drained since; units that they may have sold are doubtful.
+	// Doubtful is how many replicas fell silent before they had drained and have not drained since, and one more if SetBack; units that may
+	// have been sold are doubtful.
 	Doubtful int
+	// SetBack: the database has lost commits of it (restored, failed over). Nothing is sold ahead until somebody has reconciled and says so.
+	SetBack bool
 }
 
 // PartitionRegister is what Redis holds of a partition.
@@ -51,10 +54,15 @@ func (p Pulse) MostOut(partition int) bool {
 	return partition < len(p.Out) && 2*p.Out[partition] > p.Live
 }
 
-// Doubt is a replica that fell silent before it had drained: units that it may have sold are not given back.
+// DoubtDatabase stands for a gateway's id in a doubt about the database itself: it has lost commits, so nobody knows what was sold ahead.
+// Gateway ids are 32 hex digits.
+const DoubtDatabase = "database"
+
+// Doubt is a replica that fell silent before it had drained, or a database that was set back: units that may have been sold are not given
+// back.
 type Doubt struct {
 	P       int
-	Gateway string
+	Gateway string    // or DoubtDatabase, which only somebody's word ends
 	Epoch   int64     // of the draining; whoever drains under it, or a later one, ends the doubt
 	At      time.Time // when it was noted, database clock
 }

@@ -69,7 +69,8 @@
 //	                                   └─ not to be had ─→ settle (database-only); through, once its partition has drained
 //
 // Database-only admission of an eventual SKU is the database's to judge: the order service keeps one order per reservation and no limit
-// holds (Unique), or the partition is drained; else VerdictDraining, which is UNAVAILABLE.
+// holds (Unique), or the partition is drained; else VerdictDraining, which is UNAVAILABLE. Of an id that could not be claimed (Unclaimed) it
+// asks the same of the partition of the claim, also if the units were won.
 //
 // Aheads counts by partition and epoch who may have units or an id in Redis that the database does not know: from before the epoch is
 // read until the try has a row, also of orders that wait for their commit, and in the partition of the claim as well. While somebody

@@ -104,6 +104,12 @@ func comingBack() []Rule {
 			Mutation: Mutation{"fallback/wayback_setback.go", "\t\t\tw.setBack[s.P] = s.Epoch\n", ""},
 		},
 		{
+			Name: "a-restored-database-is-reconciled-first", Section: 8,
+			Sentence: "If Redis's (epoch, ver) is above the database's (a restored or failed-over database): raise the database's above it, sell nothing ahead, reconcile first", Part: "nothing but somebody's word opens the partition",
+			Tests:    in("ledger/storetest", "TestClaimsSQLite/ADatabaseThatWasSetBack"),
+			Mutation: Mutation{"ledger/drained.go", "return s.noteDoubt(c, stock.DoubtDatabase, ps)", "return nil"},
+		},
+		{
 			Name: "a-sweep-of-another-trys-row-closes-lost-only", Section: 8,
 			Sentence: "a row of another try → close lost only",
 			Tests:    in("fallback", "TestSweepEndsEntriesByTheRowOfThisTry"),

@@ -37,7 +37,25 @@ func ids() []Rule {
 			Name: "strong-ids-are-claimed-where-anything-is-eventual", Section: 5,
 			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded", Part: "an order that waits for its commit takes its id before it, or orders ahead would not see it",
 			Tests:    in("gateway/admission", "TestStrongOrdersClaimWhereAnythingIsEventual"),
-			Mutation: Mutation{"gateway/admission/claim.go", "\tcase !r.Keyed, a.cache == nil, !a.sale.AnyEventual():\n", "\tcase !r.Keyed, a.cache == nil, !r.on.some:\n"},
+			Mutation: Mutation{"gateway/admission/claim.go", "\tcase !r.Keyed, a.cache == nil, !a.sale.AnyEventual(), r.on.unclaimed:\n", "\tcase !r.Keyed, a.cache == nil, !r.on.some, r.on.unclaimed:\n"},
+		},
+		{
+			Name: "an-id-that-cannot-be-claimed-needs-its-partition-drained", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed … unreachable: section 8's condition, else 503",
+			Tests:    in("ledger/storetest", "TestClaimsSQLite/WhatCouldNotBeClaimed"),
+			Mutation: Mutation{"ledger/decide.go", "p == nil || !p.ahead || p.state == stock.PartitionDrained", "p == nil || p.ahead"},
+		},
+		{
+			Name: "the-database-is-told-that-an-id-is-unclaimed", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed … unreachable: section 8's condition, else 503", Part: "who settles it says so",
+			Tests:    in("gateway/admission", "TestAnIDThatCannotBeClaimed"),
+			Mutation: Mutation{"gateway/admission/settle.go", "Unclaimed: r.on.unclaimed && r.on.some}", "Unclaimed: false}"},
+		},
+		{
+			Name: "every-partition-drains-once-anything-sells-ahead", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed … unreachable: section 8's condition, else 503", Part: "a claim's partition may have no SKU that sells ahead, and drains all the same",
+			Tests:    in("ledger/storetest", "TestClaimsSQLite/EveryPartitionDrains"),
+			Mutation: Mutation{"ledger/decide_grant.go", "for n := range h.partitionCount {\n\t\t\th.lacking.own(n)\n\t\t}", "h.lacking.own(p.p)"},
 		},
 		{
 			Name: "id-only-in-open-is-settled-first", Section: 5,

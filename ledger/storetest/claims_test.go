@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stockgate/stockgate/internal/testservices"
@@ -167,4 +169,39 @@ var claimSuite = []struct {
 }{
 	{"WhatCouldNotBeClaimed", caseUnclaimed},
 	{"EveryPartitionDrains", caseAllDrain},
+	{"ADatabaseThatWasSetBack", caseSetBack},
+}
+
+// caseSetBack: "sell nothing ahead, reconcile first". A partition of which the database has lost commits drains anew, also in a database that
+// has forgotten that anything ever sold ahead, and stays drained until somebody clears the doubt: nothing is granted meanwhile.
+func caseSetBack(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	p := stock.Partition("sku-1", 64)
+	leases := e.lease(p)
+	noted := func(ctx context.Context, holder string, leases []ledger.Lease) ([]stock.PartitionState, error) {
+		return e.NoteSetBack(ctx, holder, leases, map[int]int64{p: 40})
+	}
+	e.after1(t, e.raiseTo("run-1"), leases, stock.PartitionOpen)
+	e.beatAs("gw-1")
+	e.after(noted, leases, stock.PartitionState{P: p, Epoch: 41, State: stock.PartitionDraining, DrainEpoch: 41, Doubtful: 1, SetBack: true})
+	e.after1(t, e.raiseTo("run-1"), leases, stock.PartitionDraining)
+	e.must(e.SayDrained(t.Context(), "gw-1", map[int]int64{p: 41}))
+	e.doubted(fmt.Sprintf("%d %s 41", p, stock.DoubtDatabase)) // nobody's draining ends it
+	e.after1(t, e.CompleteDrains, leases, stock.PartitionDrained)
+	e.after1(t, e.ReopenPartitions, leases, stock.PartitionDrained)
+	e.exec(grant("sku-1", 1, 0))
+	op := grant("sku-1", 1, 0)
+	e.exec(op)
+	e.verdict(op, stock.VerdictDraining)
+	e.done(settle(unlimited("sku-1", 1)))
+	e.after1(t, noted, leases, stock.PartitionDraining) // once more: what was said to be drained counts no more
+	e.must(e.SayDrained(t.Context(), "gw-1", map[int]int64{p: 43}))
+	e.after1(t, e.CompleteDrains, leases, stock.PartitionDrained)
+	e.must(e.ClearDoubt(t.Context(), p))
+	e.after1(t, e.ReopenPartitions, leases, stock.PartitionOpen)
+	e.done(grant("sku-1", 1, 0))
+	_, err := e.NoteSetBack(t.Context(), "gw-2", leases, nil)
+	if !errors.Is(err, ledger.ErrFenced) {
+		t.Errorf("another's lease: %v", err)
+	}
 }

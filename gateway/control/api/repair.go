@@ -5,9 +5,9 @@ import "time"
 // Doubt is a replica that fell silent before it had drained a partition: what it may have sold ahead is doubtful, and not sold again.
 type Doubt struct {
 	Partition int       `json:"partition"`
-	Gateway   string    `json:"gateway"`
-	Epoch     int64     `json:"epoch"` // of the draining; whoever drains under it, or a later one, ends the doubt
-	At        time.Time `json:"at"`    // when it was noted, by the database's clock
+	Gateway   string    `json:"gateway"` // "database": the database has lost commits, and nothing is sold ahead until that is cleared
+	Epoch     int64     `json:"epoch"`   // of the draining; whoever drains under it, or a later one, ends the doubt
+	At        time.Time `json:"at"`      // when it was noted, by the database's clock
 }
 
 // DoubtList is all doubts, or those that a clearing has ended.
