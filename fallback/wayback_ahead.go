@@ -225,31 +225,35 @@ func (w *WayBack) openAgain(ctx context.Context, h *leased, ps []int) error {
 	if err != nil {
 		return err
 	}
-	var failed error
-	for _, p := range ps {
-		if h.states[p].State != stock.PartitionOpen {
-			continue
-		}
-		w.drains.reopened.Add(1)
-		if err := w.openInRedis(ctx, h, p, skus[p]); err != nil {
-			w.hint([]int{p})
-			failed = errors.Join(failed, err)
-		}
-	}
+	ps = slices.DeleteFunc(ps, func(p int) bool { return h.states[p].State != stock.PartitionOpen })
+	w.drains.reopened.Add(uint64(len(ps)))
+	failed := w.openInRedis(ctx, h, ps, skus)
 	w.cfg.Log.Info("partitions are open for selling ahead again", zap.Ints("partitions", ps), zap.Error(failed))
 	return failed
 }
 
-// openInRedis lets Redis sell ahead in a partition that the database has open, and loads its SKUs. What is not loaded here is when it
-// is asked for.
-func (w *WayBack) openInRedis(ctx context.Context, h *leased, p int, skus []string) error {
-	w.selling[p].Store(len(skus) > 0)
-	if !w.sellsAhead(p) {
-		return nil
+// openInRedis lets Redis sell ahead in partitions that the database has open, and loads their SKUs: all are open first, because what sells in
+// one is claimed in any. What is not loaded here is when it is asked for.
+func (w *WayBack) openInRedis(ctx context.Context, h *leased, ps []int, skus map[int][]string) (failed error) {
+	note := func(p int, err error) {
+		if err != nil {
+			w.hint([]int{p})
+			failed = errors.Join(failed, err)
+		}
 	}
-	if err := w.cache.OpenAhead(ctx, p, h.states[p].Epoch); err != nil {
-		return err
+	for _, p := range ps {
+		w.selling[p].Store(len(skus[p]) > 0)
+		if w.sellsAhead(p) {
+			note(p, w.cache.OpenAhead(ctx, p, h.states[p].Epoch))
+		}
 	}
+	for _, p := range ps {
+		note(p, w.loadAhead(ctx, h, skus[p]))
+	}
+	return failed
+}
+
+func (w *WayBack) loadAhead(ctx context.Context, h *leased, skus []string) error {
 	for page := range slices.Chunk(skus[:min(len(skus), w.cfg.LoadMax)], pageSKUs) {
 		if err := w.renew(ctx, h.all()); err != nil {
 			return err

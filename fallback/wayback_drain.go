@@ -213,7 +213,7 @@ func (w *WayBack) completeDrain(ctx context.Context, h *leased, ps []int) error 
 			continue
 		}
 		w.drains.completed.Add(1)
-		if s.Doubtful > 0 {
+		if s.Doubtful > 1 || s.Doubtful == 1 && !s.SetBack {
 			w.cfg.Log.Error("replicas fell silent before they had drained: what they were granted is doubtful until they say so, or somebody clears it",
 				zap.Int("partition", p), zap.Int("replicas", s.Doubtful))
 		}

@@ -19,7 +19,7 @@ func (h *held) settleAhead(op *stock.Op) stock.Result {
 	case h.had(r):
 		return verdict(stock.VerdictDuplicate, row)
 	case otherWish(row, r):
-		return verdict(stock.VerdictKeyReused, row)
+		return h.settleTwin(op)
 	case row.State.Deducted(), row.State == stock.StateSurplus:
 		return h.handOver(row, op)
 	}
@@ -109,8 +109,7 @@ func aheadReason(op *stock.Op) string {
 }
 
 // sweepAhead settles an open entry whose order may have been forwarded. Done: Result.Row is this try's, and tells how to close. Stale:
-// the try had a row before, and the id is another's now: this one is lost. KeyReused: the id is of other lines, and nobody has decided
-// about this try.
+// the try had a row before, and the id is another's now: this one is lost.
 func (h *held) sweepAhead(op *stock.Op) stock.Result {
 	res := h.settleAhead(op)
 	switch res.Verdict {

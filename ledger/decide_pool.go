@@ -70,16 +70,18 @@ func (h *held) deduct(row *rowState, op *stock.Op) {
 
 // lack is what a transaction found out that it has to lock, too late for the order of locks: it begins again, and locks that as well.
 type lack struct {
-	stocks map[string]bool // SKUs whose stock rows are needed
-	shared map[int]bool    // partitions that must stay as they are
-	owned  map[int]bool    // partitions that are to be written
+	stocks map[string]bool   // SKUs whose stock rows are needed
+	shared map[int]bool      // partitions that must stay as they are
+	owned  map[int]bool      // partitions that are to be written
+	twins  map[stock.ID]bool // reservations of orders whose ids are other orders'
 }
 
-func (l *lack) some() bool { return len(l.stocks)+len(l.shared)+len(l.owned) > 0 }
+func (l *lack) some() bool { return len(l.stocks)+len(l.shared)+len(l.owned)+len(l.twins) > 0 }
 
 func (l *lack) stock(sku string) { note(&l.stocks, sku) }
 func (l *lack) share(p int)      { note(&l.shared, p) }
 func (l *lack) own(p int)        { note(&l.owned, p) }
+func (l *lack) twin(id stock.ID) { note(&l.twins, id) }
 
 func note[K comparable](set *map[K]bool, key K) {
 	if *set == nil {

@@ -63,6 +63,8 @@
 //     SKUs that never sold ahead never begin again.
 //   - An order that was forwarded is refused by neither limits nor a pause. What no pool has makes its row surplus: it takes nothing, and its
 //     repair is written with it. A surplus row is made good from available, or dismissed; either way its repair is done in the same transaction.
+//   - An order that was forwarded under an id whose row is of other lines gets a row beside it, its twin, with a repair that asks somebody to
+//     look: settleTwin. Its id follows from id and try, so it is written once; the transaction begins again with it locked.
 //   - A try is decided about once. Its ledger rows tell, even after another try has the reservation's row: a settle that is repeated or late,
 //     and an open entry that is swept, find that they had their turn. So a refusal of a try that Redis may have an entry of (MaybeAhead)
 //     leaves a void row, beside another try's row a void ledger row alone.

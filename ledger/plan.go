@@ -32,9 +32,10 @@ type plan struct {
 	tries   []tryKey  // tries that must not be settled again, to be looked up in the ledger
 	doubts  []string  // SKUs whose partitions' doubtful replicas are counted
 
-	light         bool         // there are light members
-	claims        bool         // there are settles whose ids could not be claimed
-	shared, owned map[int]bool // partitions whose rows have to be locked
+	light         bool              // there are light members
+	twins         map[stock.ID]bool // twins of members' tries, to be locked as well
+	claims        bool              // there are settles whose ids could not be claimed
+	shared, owned map[int]bool      // partitions whose rows have to be locked
 }
 
 // newPlan checks a batch and says what it needs. An op that could not be written is a BadMember error; the database is not asked.
@@ -106,6 +107,9 @@ func (p *plan) need(l *lack) {
 	for i := range p.members {
 		m := &p.members[i]
 		m.light = m.light && !slices.ContainsFunc(m.skus, func(sku string) bool { return l.stocks[sku] })
+	}
+	for id := range l.twins {
+		note(&p.twins, id)
 	}
 	for ps, more := range map[*map[int]bool]map[int]bool{&p.shared: l.shared, &p.owned: l.owned} {
 		for n := range more {
@@ -226,7 +230,7 @@ func sortedKeys(keys []takeKey) []takeKey {
 
 // ids are all reservations to lock, in the order of locks: by bytes.
 func (p *plan) ids() []stock.ID {
-	ids := make([]stock.ID, 0, len(p.members))
+	ids := slices.AppendSeq(make([]stock.ID, 0, len(p.members)), maps.Keys(p.twins))
 	for i := range p.members {
 		if id := p.members[i].id; !id.IsZero() {
 			ids = append(ids, id)

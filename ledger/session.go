@@ -138,7 +138,7 @@ func (t *transaction) run(wait bool) error {
 func (t *transaction) read(reply lockReply) error {
 	t.h = &held{forwardWithin: t.s.cfg.ForwardWithin, skus: map[string]*skuState{},
 		rows: map[stock.ID]*rowState{}, ops: map[opKey]doneOp{}, partitions: map[int]*partition{}, parts: map[partKey]map[string]int64{}, tried: map[tryKey]bool{},
-		partitionCount: t.s.cfg.Partitions}
+		partitionCount: t.s.cfg.Partitions, twins: t.p.twins}
 	req := readRequest{skus: t.p.skus(), ids: t.p.ids(), opKeys: t.p.opKeys, takes: t.p.takes(), parts: t.p.parts,
 		tries: t.p.tries, full: !t.p.onlyNew()}
 	t.h.takes = make(map[takeKey]*takeState, len(req.takes))

@@ -26,7 +26,8 @@ type held struct {
 	partitionCount int  // of the deployment
 	sellsAhead     bool // something sells ahead from now on: to be written to all partitions, whose rows are locked
 
-	tried map[tryKey]bool // tries, of those asked for, that the ledger has rows of
+	twins map[stock.ID]bool // those that are locked, whether they are there or not
+	tried map[tryKey]bool   // tries, of those asked for, that the ledger has rows of
 
 	entries []entry             // ledger rows to append, in order
 	repairs map[stock.ID]repair // compensation rows to write

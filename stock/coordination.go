@@ -165,8 +165,11 @@ type Compensation struct {
 	Now         time.Time // the database's clock as it was read
 }
 
-// CompensateSurplus is the kind of repair that surplus reservations get.
-const CompensateSurplus = "surplus"
+// The kinds of repair.
+const (
+	CompensateSurplus   = "surplus"   // of a surplus reservation
+	CompensateDuplicate = "duplicate" // of a twin (ID.Twin): somebody has to say which of two orders of one id stands
+)
 
 // CompensationState is where a repair stands.
 type CompensationState string

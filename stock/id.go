@@ -128,3 +128,13 @@ func Fingerprint(merged []Line) uint64 {
 	var sum [sha256.Size]byte
 	return binary.BigEndian.Uint64(h.Sum(sum[:0])[:8])
 }
+
+// Twin is the id of the reservation that is written for a try which was forwarded ahead under id, when id turns out to be another order's, of
+// other lines. It follows from both, so a repeat finds the same.
+func (id ID) Twin(try Try) ID {
+	h := sha256.New()
+	h.Write([]byte("twin"))
+	h.Write(id[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(try)))
+	return ID(h.Sum(nil)[:len(id)])
+}

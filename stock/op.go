@@ -12,7 +12,7 @@ const (
 	// Of a SKU that sells ahead, a win that was Seen takes from granted first (see Epoch), any other from available. Ahead: the order was
 	// forwarded already, so nothing refuses it. Limits are counted, not enforced; what neither pool has is surplus: the row says so, takes
 	// nothing, and a compensation begins. A row held or confirmed under another try keeps its units and gets this try; any ended row of
-	// another try is taken anew. Without Seen and Ahead the op is admission by the database alone: if a line's SKU sells ahead, and
+	// another try is taken anew. A row of other lines stays as it is, and the order gets one beside it: Result.Row is of ID.Twin then. Without Seen and Ahead the op is admission by the database alone: if a line's SKU sells ahead, and
 	// unless Unique is set, each such partition must be drained, else VerdictDraining. MaybeAhead: Redis may have an ahead entry of this
 	// try, so a refusal writes its void row. Unclaimed: once anything sells ahead, the partition of the id's claim (ClaimPartition) must be
 	// drained as well, also for a win that was Seen, unless Unique is set.
@@ -51,8 +51,7 @@ const (
 	OpAdopt
 	// OpSweep decides about an open entry past its deadline by the row of this try: no row → a void one is written. With Ahead set the
 	// entry's order may have been forwarded: it is settled like OpSettle with Ahead and Seen, held, outcome unknown, Reason written.
-	// VerdictStale then means that the try had a row before and the id is another's by now, so that the entry is lost; VerdictKeyReused
-	// that the id is of other lines and nobody has decided about the try: its entry must stay open.
+	// VerdictStale then means that the try had a row before and the id is another's by now, so that the entry is lost.
 	OpSweep
 	// OpSet makes the SKU's unsold total Available, creating the SKU if it is new and the stock table is stockgate's own. OpID makes
 	// it safe to repeat: without one, a repeat would put back for sale what was sold since.

@@ -20,7 +20,10 @@ type behind struct {
 }
 
 // settling is one settle under way.
-type settling struct{ ended chan struct{} } // closed once the database knows the try, or Drain has given up
+type settling struct {
+	ended chan struct{} // closed once the database knows the try, or Drain has given up
+	twin  stock.ID      // once it is: of the reservation that the try has instead of its id's; zero: none
+}
 
 func newBehind(a *Admitter, limit int) *behind {
 	return &behind{a: a, max: int64(cmp.Or(limit, AheadMaxDefault))}
@@ -42,7 +45,7 @@ func (b *behind) start(r *wanted, epoch int64) *settling {
 		defer b.count.Add(-1)
 		keep := time.AfterFunc(b.a.openFor(), func() { b.a.closeClaim(op.Reservation, true) }) // the claim must outlive a long wait
 		defer keep.Stop()
-		if b.a.pending.repeat(op, unsettled, b.ended) {
+		if b.a.pending.repeat(op, unsettled, func(op *stock.Op) { s.twin = b.ended(op) }) {
 			b.a.leave(stays)
 		}
 	})
@@ -58,10 +61,17 @@ func unsettled(op *stock.Op) bool {
 	return true
 }
 
-// ended tells Redis, and counts what should be rare: the order is out, whatever the verdict.
-func (b *behind) ended(op *stock.Op) {
+// ended tells Redis, and counts what should be rare: the order is out, whatever the verdict. It gives the id of the twin that the order has,
+// if its id is another order's.
+func (b *behind) ended(op *stock.Op) (twin stock.ID) {
 	r, row, v := op.Reservation, op.Result.Row, op.Result.Verdict
 	if v == stock.VerdictDone {
+		if row != nil && row.ID != r.ID {
+			twin = row.ID
+			b.astray.Add(1)
+			b.a.log.Error("an order was forwarded ahead, and its id is another order's: it has a reservation of its own, see its compensation",
+				append(orderFields(op), zap.Stringer("twin", twin))...)
+		}
 		if row != nil && row.State == stock.StateSurplus {
 			b.surplus.Add(1)
 			b.a.log.Error("an order was forwarded ahead, and nothing was left to deduct: it is compensated", orderFields(op)...)
@@ -70,13 +80,14 @@ func (b *behind) ended(op *stock.Op) {
 		b.a.publish(stock.Partition(r.Lines[0].SKU, b.a.cfg.Partitions),
 			[]stock.Closing{{ID: r.ID, Try: r.Try, Fingerprint: r.Fingerprint, Won: true}}, op.Result.Facts)
 		b.a.closeClaim(r, true)
-		return
+		return twin
 	}
 	// Its entry in Redis is not closed unless the row is this try's: the units of an order that may be out stay taken.
 	b.astray.Add(1)
 	b.a.log.Error("an order was forwarded ahead, and its reservation is another's or was ended: compare with the order service",
 		orderFields(op)...)
 	b.a.Publish(op)
+	return twin
 }
 
 // orderFields say which order it is about.

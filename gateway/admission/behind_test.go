@@ -184,3 +184,30 @@ func (f *panickyFleet) Now() time.Time {
 	}
 	return time.Now()
 }
+
+// What was forwarded under an id that is another order's has a reservation of its own: its booking goes there, and it is counted.
+func TestATwinIsBookedUnderItsOwnID(t *testing.T) {
+	for name, outcome := range map[string]Outcome{"book": {Kind: Accepted}, "release": {Kind: NeverSent}} {
+		b := sellAhead(t, nil)
+		var twin, id stock.ID
+		b.ledger.do = func(_ int, op *stock.Op) error {
+			op.Result = stock.Result{Verdict: stock.VerdictDone}
+			if op.Kind == stock.OpSettle {
+				row := &stock.Row{Reservation: *op.Reservation, State: stock.StateHeld}
+				id, twin = row.ID, row.ID.Twin(row.Try)
+				row.ID = twin
+				op.Result.Row = row
+			}
+			return nil
+		}
+		b.BookBehind(b.admit("k").Pass, outcome)
+		b.rest(t)
+		ops := b.ledger.seen()
+		if got := b.kinds(); got != "settle "+name || ops[1].ID != twin || ops[1].Reservation != nil && ops[1].Reservation.ID != twin || ops[0].Reservation.ID != id {
+			t.Errorf("%s: ops: %s, the last about %s, want %s", name, got, ops[1].ID, twin)
+		}
+		if c := b.Aheads(); c.Astray != 1 || !b.idle() {
+			t.Errorf("%s: counts = %+v, idle %v", name, c, b.idle())
+		}
+	}
+}

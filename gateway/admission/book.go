@@ -114,10 +114,25 @@ func (p *pending) after(s *settling, op *stock.Op) <-chan struct{} {
 		defer close(done)
 		if s != nil {
 			<-s.ended
+			op = ofTwin(op, s.twin)
 		}
 		p.carryOut(op)
 	})
 	return done
+}
+
+// ofTwin is op about the twin of its try, if it has one.
+func ofTwin(op *stock.Op, twin stock.ID) *stock.Op {
+	if twin.IsZero() {
+		return op
+	}
+	own := *op
+	own.ID = twin
+	if op.Reservation != nil {
+		r := *op.Reservation
+		r.ID, own.Reservation = twin, &r
+	}
+	return &own
 }
 
 // through has an op done that its request waits for, so long at most, but that must not be left before its end is known. ended false: the

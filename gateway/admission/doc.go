@@ -77,8 +77,8 @@
 // is counted under an earlier epoch, this replica does not say that it has drained. Who waits for stock has nothing and is not counted.
 //
 // The settle behind is repeated until the database has answered, and the booking waits for it. Nothing refuses it. If it finds its id to
-// be another's, or ended, the order may be out all the same: that is logged and counted, and its units in Redis stay taken until the
-// sweeper, by the database's word, decides. Surplus is logged and counted too; its compensation began with its row. A crash or an end of
+// be ended, the order may be out all the same: that is logged and counted, and its units in Redis stay taken until the sweeper, by the
+// database's word, decides. If its id is another order's, it has a reservation of its own (a twin), and its booking goes there. Surplus is logged and counted too; its compensation began with its row. A crash or an end of
 // this process before the commit leaves the entry in open, which the sweeper, the way back or SettleOpen settles.
 //
 // Grants are asked for when less than half a second's sales are free, or when somebody waits: one a SKU at a time, of about a second's

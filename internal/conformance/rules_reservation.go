@@ -58,6 +58,12 @@ func ids() []Rule {
 			Mutation: Mutation{"ledger/decide_grant.go", "for n := range h.partitionCount {\n\t\t\th.lacking.own(n)\n\t\t}", "h.lacking.own(p.p)"},
 		},
 		{
+			Name: "a-second-order-of-an-id-is-found", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed … so that the same key on two SKUs is seen before anything is forwarded", Part: "what a claim could not exclude is found when it is settled",
+			Tests:    in("ledger/storetest", "TestClaimsSQLite/TheSecondOrderOfAnID"),
+			Mutation: Mutation{"ledger/decide_ahead.go", "return h.settleTwin(op)", "return verdict(stock.VerdictKeyReused, row)"},
+		},
+		{
 			Name: "id-only-in-open-is-settled-first", Section: 5,
 			Sentence: "An id known only in `open` is settled first", Part: "the notice",
 			Tests:    in("gateway/control", "TestWhatIsKnownOnlyInOpenIsSettledFirst"),

@@ -170,6 +170,7 @@ var claimSuite = []struct {
 	{"WhatCouldNotBeClaimed", caseUnclaimed},
 	{"EveryPartitionDrains", caseAllDrain},
 	{"ADatabaseThatWasSetBack", caseSetBack},
+	{"TheSecondOrderOfAnID", caseTwin},
 }
 
 // caseSetBack: "sell nothing ahead, reconcile first". A partition of which the database has lost commits drains anew, also in a database that
@@ -204,4 +205,45 @@ func caseSetBack(t *testing.T, e *env) {
 	if !errors.Is(err, ledger.ErrFenced) {
 		t.Errorf("another's lease: %v", err)
 	}
+}
+
+// caseTwin: what neither claim nor row could exclude is found: an order that is out ahead under an id whose row is another order's gets a
+// reservation of its own, from the grant that it was won of, and a repair. It is decided about once, whoever settles it, and in either order.
+func caseTwin(t *testing.T, e *env) {
+	e.set("sku-1", 10)
+	e.set("sku-2", 10)
+	e.done(grant("sku-1", 4, 0))
+	first, second := unlimited("sku-2", 1), unlimited("sku-1", 2)
+	second.ID = first.ID
+	e.done(settle(first))
+	op := ahead(second, 1)
+	e.done(op, ahead(second, 1))
+	id := first.ID.Twin(second.Try)
+	row := op.Result.Row
+	if row.ID != id || row.State != stock.StateHeld || row.Try != second.Try || row.Route != stock.RouteAPI || row.Hold != 0 {
+		t.Fatalf("row %+v", row)
+	}
+	e.has("sku-1", 6, 2, 0, 2)
+	e.has("sku-2", 9, 0, 0, 1)
+	if r := e.find(first); r.Try != first.Try || r.State != stock.StateHeld {
+		t.Errorf("the id's own row is %+v", r)
+	}
+	e.done(&stock.Op{Kind: stock.OpSweep, Reservation: second, Ahead: true, Epoch: 1, Reason: "swept"})
+	repairs, err := e.ListCompensations(t.Context(), stock.CompensationPending, "", 10)
+	e.must(err)
+	if len(repairs) != 1 || repairs[0].Kind != stock.CompensateDuplicate || repairs[0].Reservation != id {
+		t.Fatalf("repairs %+v", repairs)
+	}
+	e.done(&stock.Op{Kind: stock.OpBook, ID: id, Try: second.Try, Outcome: stock.OutcomeRejected, Reason: "refused"})
+	e.has("sku-1", 8, 2, 0, 0)
+
+	third := unlimited("sku-1", 5) // more than there is: it waits for units, and is no less found
+	third.ID = first.ID
+	e.done(adjust("sku-1", -8, "away"), ahead(third, 1))
+	twin := *third
+	twin.ID = first.ID.Twin(third.Try)
+	if r := e.find(&twin); r.State != stock.StateSurplus {
+		t.Errorf("row %+v", r)
+	}
+	e.sound()
 }

@@ -16,6 +16,11 @@
 // order service about surplus as well. Where it cannot be asked (no resolve), the order is made void once forward_by + order_delay is
 // over. The order service answers such a call with 2xx also if there is no order, and makes none for that reservation later.
 //
+// # Twins
+//
+// A repair of kind duplicate is of the second order of one id (stock.ID.Twin). The order service knows both by one id, so nobody is asked and
+// nothing is made void: it stays pending, with its first detail, until somebody has confirmed or released the twin.
+//
 // # The repair's states
 //
 //	pending ── make good ──────────────→ done

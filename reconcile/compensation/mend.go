@@ -53,10 +53,12 @@ func (r *repair) guarded(ctx context.Context) (err error) {
 func (r *repair) decide(ctx context.Context) error {
 	c, row := r.Compensation, r.row
 	switch {
-	case c.Kind != stock.CompensateSurplus:
+	case c.Kind != stock.CompensateSurplus && c.Kind != stock.CompensateDuplicate:
 		return r.later(ctx, r.byAge(), "kind "+c.Kind+" is not known to this version")
 	case row == nil:
 		return r.dead(ctx, c.Attempts, "the reservation is gone")
+	case c.Kind == stock.CompensateDuplicate:
+		return r.double(ctx)
 	case row.State != stock.StateSurplus:
 		return r.done(ctx, endedElsewhere, "the reservation is "+row.State.String())
 	case row.Outcome == stock.OutcomeRejected:
@@ -70,6 +72,20 @@ func (r *repair) decide(ctx context.Context) error {
 		}
 	}
 	return r.makeVoid(ctx)
+}
+
+// double waits until somebody has confirmed or released the twin of a reservation: the order service knows both orders by one id, so it can be
+// asked about neither, and a call to make one void might end the other. Units that are missing are looked for meanwhile.
+func (r *repair) double(ctx context.Context) error {
+	switch r.row.State {
+	case stock.StateReleased, stock.StateConfirmed:
+		return r.done(ctx, endedElsewhere, "the reservation is "+r.row.State.String())
+	case stock.StateSurplus:
+		if err := r.do(ctx, &stock.Op{Kind: stock.OpMakeGood, Class: stock.ClassPrededuct, ID: r.Reservation, Reason: reasonMadeGood}); err != nil {
+			return err
+		}
+	}
+	return r.later(ctx, r.byAge(), r.Detail)
 }
 
 // makeGood takes the units after all, if they can be had. An order that is known to be a paid one is confirmed with it: nobody would do so

@@ -517,3 +517,32 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		t.Error("it panicked")
 	}
 }
+
+// The order service knows a twin's order by the id of another: it is neither asked nor called, and time ends nothing.
+func TestATwinWaitsForSomebodysWord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const detail = "a second order of …"
+	twin := func(state stock.State) {
+		w.db.surplus(some, func(r *stock.Row) { r.State = state })
+		c := w.db.one(some)
+		c.Kind, c.Detail = stock.CompensateDuplicate, detail
+		w.db.of[c.ID] = &c
+	}
+	twin(stock.StateSurplus)
+	w.db.put(2)
+	w.passAt(forwardWithin)
+	w.want(stock.CompensationPending, 0, stock.StateHeld) // units that are missing are looked for
+	w.passAt(time.Hour)
+	w.want(stock.CompensationPending, 0, stock.StateHeld)
+	if c := w.db.one(some); c.Detail != detail {
+		t.Errorf("detail %q", c.Detail)
+	}
+	w.wantCalls(0, 0)
+	for _, state := range []stock.State{stock.StateConfirmed, stock.StateReleased} {
+		twin(state)
+		w.passAt(forwardWithin)
+		w.want(stock.CompensationDone, 0, state)
+	}
+	w.wantCalls(0, 0)
+}

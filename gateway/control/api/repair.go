@@ -24,7 +24,7 @@ const (
 // Compensation is the repair of one reservation.
 type Compensation struct {
 	ID          string    `json:"id"`          // its kind, a dot, and the reservation: surplus.7dbf…
-	Kind        string    `json:"kind"`        // surplus
+	Kind        string    `json:"kind"`        // surplus | duplicate: a second order of one id; confirm or release its reservation
 	Reservation string    `json:"reservation"` // 32 hex digits
 	State       string    `json:"state"`       // pending | processing | done | dead
 	Attempts    int64     `json:"attempts"`    // calls to make its order void
