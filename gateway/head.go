@@ -99,7 +99,13 @@ func (h *head) checkFraming() *problem {
 		case named(f.name, "Host"):
 			hosts++
 			h.host = f.value
+			if i := bytes.IndexFunc(h.host, notOfHost); i >= 0 {
+				return brokenFraming("Host is " + shown(h.host) + ", it must be a name or an address, and a port")
+			}
 		case named(f.name, "Expect"):
+			if h.expect != nil {
+				return brokenFraming("there must be one Expect at most")
+			}
 			h.expect = f.value
 		}
 	}
@@ -118,6 +124,11 @@ func (h *head) checkFraming() *problem {
 		return brokenFraming("Connection lists more than 16 names")
 	}
 	return nil
+}
+
+// notOfHost: a byte that splits a Host in two for somebody, as in "shop.example evil" or "evil/@shop.example". Letters of any script pass.
+func notOfHost(r rune) bool {
+	return r <= ' ' || r == 0x7f || strings.ContainsRune("/\\?#@,\"<>^`{|}", r)
 }
 
 // endsHere reports whether Connection lists a name.
@@ -228,7 +239,7 @@ func parseTarget(header *fasthttp.RequestHeader, host []byte) (target, *problem)
 func originForm(raw, host []byte) ([]byte, *problem) {
 	scheme, rest, found := bytes.Cut(raw, []byte("://"))
 	if !found || !named(scheme, "http") && !named(scheme, "https") {
-		return nil, badRequest("", "the request target must be a path")
+		return nil, brokenFraming("the request target must be a path") // and CONNECT has no body that we would understand
 	}
 	authority, path := rest, []byte("/")
 	if i := bytes.IndexAny(rest, "/?"); i >= 0 {

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what tests need besides Go, if it is missing: Redis, PostgreSQL and pgbouncer, which they start on free ports, and a JDK (17 or later)
+# Installs what tests need besides Go, if it is missing: Redis, PostgreSQL, pgbouncer and nginx, which they start on free ports, and a JDK (17 or later)
 # and Node (18 or later), in which they run the examples of docs/integrate.md. Debian and Ubuntu, as root. Nothing is started.
 set -euo pipefail
 missing=()
 command -v redis-server >/dev/null || missing+=(redis-server)
 { command -v initdb || ls /usr/lib/postgresql/*/bin/initdb; } >/dev/null 2>&1 || missing+=(postgresql)
 command -v pgbouncer >/dev/null || missing+=(pgbouncer)
+command -v nginx >/dev/null || missing+=(nginx)
 # "java File.java" needs the compiler, which a mere JRE does not have.
 { command -v java && command -v javac; } >/dev/null || missing+=(openjdk-17-jdk-headless)
 command -v node >/dev/null || missing+=(nodejs)
