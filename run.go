@@ -26,7 +26,7 @@ const (
 // The order of the end matters: not ready → no new connections, in flight finished → outcomes written → closes sent to Redis → jobs
 // stopped → deducter stopped → database closed. The control side stays up until the last step.
 func (a *app) run(ctx context.Context) error {
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	controlCtx, stopControl := context.WithCancel(context.WithoutCancel(ctx))
 	controlDone := make(chan struct{})
 	go func() {
@@ -43,6 +43,13 @@ func (a *app) run(ctx context.Context) error {
 			failed <- fmt.Errorf("public listener: %w", err)
 		}
 	}()
+	if a.checks != nil {
+		go func() {
+			if err := a.server.ServeCheck(a.checks); err != nil {
+				failed <- fmt.Errorf("check listener: %w", err)
+			}
+		}()
+	}
 	meta, err := a.prepare(ctx)
 	if err != nil {
 		if ctx.Err() != nil {

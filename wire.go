@@ -74,6 +74,7 @@ type app struct {
 	control *control.Server
 	public  net.Listener
 	private net.Listener
+	checks  net.Listener // nil: check mode is off
 }
 
 // redisSide is what only a gateway with Redis has.
@@ -140,6 +141,12 @@ func (a *app) listen() error {
 	}
 	if a.public, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return errors.Join(fmt.Errorf("listen: %w", err), a.private.Close())
+	}
+	if a.cfg.Check.Listen == "" {
+		return nil
+	}
+	if a.checks, err = net.Listen("tcp", a.cfg.Check.Listen); err != nil {
+		return errors.Join(fmt.Errorf("check.listen: %w", err), a.private.Close(), a.public.Close())
 	}
 	return nil
 }

@@ -102,6 +102,8 @@ func (ch *checker) checkTimes() {
 		r.Reservations.String(), "defaults.hold_max")
 	ch.failIf(r.Ledger < r.Reservations, "retention.ledger", "must not be below retention.reservations ("+r.Reservations.String()+")",
 		r.Ledger.String(), "retention.reservations")
+	ch.failIf(ch.Check.Lease <= ch.ForwardWithin, "check.lease", "must be above forward_within ("+ch.ForwardWithin.String()+")",
+		ch.Check.Lease.String(), "forward_within")
 	ch.checkHolds()
 }
 

@@ -118,12 +118,13 @@ type Control struct {
 
 // Check decides without proxying, for Envoy, Gateway API, Traefik and nginx.
 type Check struct {
-	// Address of check mode, e.g. ":8081". Empty: off.
+	// Address of check mode, e.g. ":8081". Empty: off. Only the proxies that ask may reach it.
 	Listen string `yaml:"listen" range:"0..255"`
 	// How long a reservation made by a check is held until the order service confirms or releases it.
-	Lease Duration `yaml:"lease" default:"60s" range:"1s..1h"`
+	// Above forward_within.
+	Lease Duration `yaml:"lease" default:"60s" range:"1s..1h" reload:"live"`
 	// Status of every refusal, with the true one in a header, for nginx (403). 0: each refusal has its own status.
-	DenyStatus int `yaml:"deny_status" default:"0" range:"0|400..499"`
+	DenyStatus int `yaml:"deny_status" default:"0" range:"0|400..499" reload:"live"`
 }
 
 // Log is the program's own log.

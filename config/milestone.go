@@ -30,7 +30,6 @@ func Warnings(c *Config) Problems {
 	n.addIf(o.named("reconcile.every") || o.named("reconcile.during_activity") || o.named("reconcile.repair"), "reconcile",
 		"reconciliation is not built yet: nothing is compared, and nothing but surplus repaired")
 	n.addIf(o.named("retention"), "retention", "retention is not built yet: reservations and ledger rows are kept")
-	n.addIf(o.named("check.lease") || o.named("check.deny_status"), "check", "check mode is not built yet: lease and deny_status do nothing")
 	return n.list.sorted()
 }
 
@@ -63,7 +62,6 @@ func (n *notes) anyUser() bool {
 func Refusals(c *Config) Problems {
 	n := &notes{Config: c}
 	n.addIf(c.Database.Driver == DriverMySQL, "database.driver", "mysql comes later: use postgres or sqlite")
-	n.addIf(c.Check.Listen != "", "check.listen", "check mode is not built yet: leave it empty")
 	n.refuseReconcile()
 	return n.list.sorted()
 }

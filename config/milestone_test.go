@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 	f("redis: {tls: {enabled: true}}")
 	f("database: {driver: mysql}", "database.driver")
 	f("database: {driver: sqlite, dsn: stock.db}")
-	f("check: {listen: ':8081'}", "check.listen")
+	f("check: {listen: ':8081'}")
 	f("defaults: {purchase_limit: 1, open_per_user: 1, late_confirm: retake}")
 	f("activities: [{id: a, starts: 2026-01-01T00:00:00Z, ends: 2026-01-02T00:00:00Z, skus: [a], purchase_limit: 1}]")
 	f("admission_version: 7")

@@ -22,6 +22,7 @@ const (
 	UpstreamHeaderBytesMax    = 1 << 20 // a reply's header block may have this many bytes; not a setting
 	UpstreamBodyBytesDefault  = 16 << 20
 	ConnectionsDefault        = 100_000
+	CheckLeaseDefault         = 60 * time.Second
 	ReadTimeoutDefault        = 10 * time.Second
 	WriteTimeoutDefault       = 30 * time.Second
 	IdleTimeoutDefault        = 75 * time.Second
@@ -61,6 +62,12 @@ type Config struct {
 
 	// ForwardWithin is F, named in the refusal of a request that got its stock too late to be sent.
 	ForwardWithin time.Duration
+
+	// CheckLease is how long a reservation is held that a check has made. Longer than ForwardWithin: so much of it is left for the order
+	// service's own transaction. Defaults to 60 s.
+	CheckLease time.Duration
+	// CheckDenyStatus is the status of every check that is refused, with the true one in Stockgate-Status. 0: each has its own.
+	CheckDenyStatus int
 
 	// Upstreams by name; Routes name them. Routes are matched in their order.
 	Upstreams []Upstream
@@ -149,6 +156,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.PlainBodyBytes, PlainBodyBytesDefault)
 	fill(&c.CartLines, CartLinesDefault)
 	fill(&c.AnswerBodyBytes, AnswerBodyBytesDefault)
+	fill(&c.CheckLease, CheckLeaseDefault)
 	fill(&c.Connections, ConnectionsDefault)
 	fill(&c.ReadTimeout, ReadTimeoutDefault)
 	fill(&c.WriteTimeout, WriteTimeoutDefault)
@@ -197,6 +205,12 @@ func (c *Config) validate() error {
 	}
 	if c.ProxyProtocol != ProxyOff && len(c.TrustedProxies) == 0 {
 		errs = append(errs, errors.New("proxy_protocol is on, but trusted_proxies is empty: nobody's header would be believed"))
+	}
+	if c.CheckLease <= c.ForwardWithin {
+		errs = append(errs, fmt.Errorf("check.lease is %s, must be longer than forward_within, which is %s", c.CheckLease, c.ForwardWithin))
+	}
+	if d := c.CheckDenyStatus; d != 0 && (d < 400 || d > 499) {
+		errs = append(errs, fmt.Errorf("check.deny_status is %d, must be 0 or 400 to 499", d))
 	}
 	names := map[string]bool{}
 	for i := range c.Routes {

@@ -48,6 +48,9 @@ type perRequest struct {
 	sending bool
 	// inShadow: the answer is the backend's, whatever was decided.
 	inShadow bool
+	// checking: it is a check, so nothing is forwarded; method is that of the request which it is about.
+	checking bool
+	method   []byte
 
 	// what the answer was, for the metrics and the headers
 	code        stock.Code // "" = the backend's answer
@@ -101,6 +104,13 @@ func (e *exchange) giveBack() {
 
 // read understands the request as far as its header goes, and finds its route.
 func (e *exchange) read() *problem {
+	if p := e.readHead(); p != nil {
+		return p
+	}
+	return e.findRoute(e.ctx.Request.Header.Method())
+}
+
+func (e *exchange) readHead() *problem {
 	header := &e.ctx.Request.Header
 	if v := string(header.Protocol()); v != "HTTP/1.1" && v != "HTTP/1.0" {
 		return brokenFraming("the version is " + shown(header.Protocol()) + ", HTTP/1.1 is spoken here")
@@ -109,12 +119,14 @@ func (e *exchange) read() *problem {
 		return p
 	}
 	var p *problem
-	if e.target, p = parseTarget(header, e.head.host); p != nil {
-		return p
-	}
+	e.target, p = parseTarget(header, e.head.host)
+	return p
+}
+
+func (e *exchange) findRoute(method []byte) (p *problem) {
 	e.normal = appendNormal(e.normal[:0], e.target.path)
 	e.folded = appendFolded(e.folded[:0], e.target.path)
-	e.route, p = e.setup.table.match(header.Method(), e.target.path, e.normal, e.folded)
+	e.route, p = e.setup.table.match(method, e.target.path, e.normal, e.folded)
 	return p
 }
 

@@ -40,6 +40,8 @@ func (e *exchange) serveGuarded() {
 func (e *exchange) follow(decision admission.Decision) {
 	e.source, e.reservation = decision.Source, decision.Reservation
 	switch {
+	case e.checking:
+		e.grant(&decision)
 	case decision.Pass != nil:
 		e.pass = decision.Pass
 		e.reservation = e.pass.Reservation.ID
@@ -72,6 +74,7 @@ func (e *exchange) refuseUnlessKnown(p *problem) {
 func (e *exchange) extract() *problem {
 	r := &e.reader
 	r.head, r.target, r.body = &e.head, e.target, e.ctx.Request.Body()
+	r.bodiless = e.checking && len(r.body) == 0
 	if len(r.body) > e.setup.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
 		return e.setup.bodyTooLarge(e.setup.cfg.GuardedBodyBytes)
 	}
@@ -83,6 +86,9 @@ func (e *exchange) extract() *problem {
 func (e *exchange) wanted() *admission.Wish {
 	o := &e.order
 	e.wish = admission.Wish{Route: e.route.name, Activity: o.activity, User: o.user, RequestID: o.request, Lines: o.lines}
+	if e.checking {
+		e.wish.Lease = e.setup.cfg.CheckLease
+	}
 	return &e.wish
 }
 

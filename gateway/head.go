@@ -226,6 +226,11 @@ func parseTarget(header *fasthttp.RequestHeader, host []byte) (target, *problem)
 			return target{}, p
 		}
 	}
+	return splitTarget(raw)
+}
+
+// splitTarget takes the origin form apart.
+func splitTarget(raw []byte) (target, *problem) {
 	if bytes.IndexByte(raw, '#') >= 0 {
 		return target{}, badRequest("", "the request target has a fragment")
 	}

@@ -49,6 +49,8 @@ func (x *extractor) list(r *reader) ([]*fastjson.Value, *problem) {
 	switch {
 	case p != nil:
 		return nil, p
+	case v == nil && r.bodiless:
+		return nil, r.unseen("lines", []Place{place})
 	case v == nil:
 		return nil, badRequest("lines", "lines is missing; it was looked for in "+place.String())
 	case v.Type() != fastjson.TypeArray:

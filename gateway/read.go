@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/valyala/fastjson"
@@ -12,6 +13,8 @@ type reader struct {
 	head   *head
 	target target
 	body   []byte
+	// bodiless: the body is not known, which is something else than that there is none.
+	bodiless bool
 
 	parser fastjson.Parser
 	json   *fastjson.Value // nil: no JSON body
@@ -45,6 +48,7 @@ func (v value) name() bool {
 // reset drops what the last request left; nothing of its body stays reachable.
 func (r *reader) reset() {
 	r.head, r.target, r.body, r.json, r.line, r.form = nil, target{}, nil, nil, nil, nil
+	r.bodiless = false
 	r.room = r.room[:0]
 }
 
@@ -70,7 +74,28 @@ func (r *reader) read(w *wanted) (text []byte, found bool, p *problem) {
 		}
 		text, first = checked, place
 	}
+	if first == nil && r.bodiless && w.inBody() {
+		return nil, false, r.unseen(w.name, w.places)
+	}
 	return text, first != nil, nil
+}
+
+// inBody reports whether the field may stand in the body.
+func (w *wanted) inBody() bool {
+	return slices.ContainsFunc(w.places, func(p Place) bool { return p.Kind == PlaceBody || p.Kind == PlaceForm })
+}
+
+// unseen refuses to take a field for absent that may stand in a body which did not come along.
+func (r *reader) unseen(name string, places []Place) *problem {
+	where := ""
+	for i := range places {
+		if i > 0 {
+			where += ", "
+		}
+		where += places[i].String()
+	}
+	return badRequest(name, name+" is looked for in "+where+", and this check came without the request's body; let the proxy send the body along, "+
+		"or have "+name+" read from the header, the query or the path")
 }
 
 // where names a place for an answer; one inside a line by its way from the body.

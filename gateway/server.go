@@ -78,6 +78,7 @@ type Server struct {
 	untrusted untrustedLog
 
 	http      *fasthttp.Server
+	checks    *fasthttp.Server
 	base      context.Context // of admissions: it outlives every client
 	exchanges sync.Pool
 	draining  atomic.Bool
@@ -110,7 +111,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
 	s.setup.Store(first)
-	s.http = s.newHTTP(&cfg)
+	s.http, s.checks = s.newHTTP(&cfg), s.newCheckHTTP(&cfg)
 	return s, nil
 }
 
@@ -149,12 +150,13 @@ func (l quietLogger) Printf(format string, args ...any) {
 }
 
 // Serve accepts clients until Shutdown, which makes it return nil.
-func (s *Server) Serve(ln net.Listener) error {
-	own := newListener(ln, s.newGreeter())
+func (s *Server) Serve(ln net.Listener) error { return s.serveOn(s.http, newListener(ln, s.newGreeter())) }
+
+func (s *Server) serveOn(h *fasthttp.Server, own *listener) error {
 	s.mu.Lock()
 	s.listeners = append(s.listeners, own)
 	s.mu.Unlock()
-	return s.http.Serve(own)
+	return h.Serve(own)
 }
 
 // Drain makes every answer from now on carry Connection: close, so that clients move to another replica by themselves. It is the step
@@ -171,21 +173,33 @@ const (
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
 	done := make(chan error, 1)
-	go func() { done <- s.http.ShutdownWithContext(ctx) }()
+	go func() { done <- s.stopHTTP(ctx) }()
 	poll := time.NewTicker(silencePoll)
 	defer poll.Stop()
 	for {
 		select {
 		case err := <-done:
 			s.closeUpstreams()
-			if errors.Is(err, net.ErrClosed) { // its owner closed the listener: that is no failure
-				return nil
-			}
 			return err
 		case <-poll.C:
 			s.closeSilent()
 		}
 	}
+}
+
+// stopHTTP stops what serves, all at once: none is to accept clients while it waits for another.
+func (s *Server) stopHTTP(ctx context.Context) error {
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, h := range [...]*fasthttp.Server{s.http, s.checks} {
+		wg.Go(func() {
+			if err := h.ShutdownWithContext(ctx); !errors.Is(err, net.ErrClosed) { // its owner closed the listener: that is no failure
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs[:]...)
 }
 
 func (s *Server) closeSilent() {

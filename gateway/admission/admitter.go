@@ -144,11 +144,14 @@ func (a *Admitter) Admit(ctx context.Context, w *Wish) Decision {
 	if refused := a.takeTerms(r, w.Activity); refused != nil {
 		return a.notOnSale(ctx, r, refused)
 	}
+	if w.Lease > 0 {
+		r.Hold = w.Lease
+	}
 	defer a.finish(r)
 	if a.cache == nil {
 		return a.settle(ctx, r, attempt{class: stock.ClassPrededuct, source: SourceDatabase})
 	}
-	r.on.ahead = a.mayGoAhead(r)
+	r.on.ahead = w.Lease == 0 && a.mayGoAhead(r)
 	return a.prededuct(ctx, r)
 }
 

@@ -62,11 +62,11 @@ func (a *Admitter) known(r *wanted, s Source, row *stock.Row) (d Decision, known
 	case row.Fingerprint != r.Fingerprint:
 		return keyReused(&r.Reservation, s), true
 	case row.Answer != nil:
-		return Decision{Source: SourceNone, Reservation: row.ID, Replay: row.Answer}, true
+		return Decision{Source: SourceNone, Reservation: row.ID, Replay: row.Answer, Row: row}, true
 	case row.InFlight():
 		return a.inFlight(&row.Reservation, s), true
 	case row.State == stock.StateConfirmed, row.State == stock.StateHeld && row.Outcome == stock.OutcomeAccepted:
-		return Decision{Source: s, Reservation: row.ID, Replay: resolved(row), Resolved: true}, true
+		return Decision{Source: s, Reservation: row.ID, Replay: resolved(row), Resolved: true, Row: row}, true
 	case row.State == stock.StateReleased, row.State == stock.StateVoid:
 		return Decision{Source: s, Reservation: row.ID, Refusal: &Refusal{Code: stock.CodeReleased}}, true
 	}

@@ -13,6 +13,9 @@ type Wish struct {
 	User      string       // "" = none
 	RequestID string       // 1–255 visible ASCII bytes; "" = none, then an id is drawn and there is no replay
 	Lines     []stock.Line // merged, sorted by SKU bytes, at least one; of any partitions
+	// Lease, if above zero, is how long the reservation is held in place of the hold of its rules. Nothing is forwarded on its pass, so it
+	// waits for its commit.
+	Lease time.Duration
 }
 
 // Terms are what the sale says of one line at a moment.
@@ -40,6 +43,7 @@ type Decision struct {
 	Refusal     *Refusal
 	Replay      *stock.Answer // give it again; read only
 	Resolved    bool          // Replay was not kept but made from what is known of the order
+	Row         *stock.Row    // what Replay is of, as it stands; read only
 	Pass        *Pass         // forward the request, then Book its outcome
 	Source      Source
 	Reservation stock.ID // zero: there is none yet
