@@ -21,6 +21,13 @@
 // A plain route goes through 1–3, 5, 6, 8, 11 and 12. A status path (status.go) goes through 1–5 and asks admission what became of an
 // order; it takes nothing and is never forwarded.
 //
+// # Checks
+//
+// A proxy that keeps the requests only asks, on a listener of its own (check.go). A check goes through 1–5, 7 and 10–12 as the request would
+// that it is about, and ends with 200 and what the order service is to be told, or with the refusal. Nobody here sees what becomes of the
+// order, so it is booked as one that was taken and held for CheckLease. A repeat is answered by the row, never by a kept answer: that one
+// went another way.
+//
 // # Shadow
 //
 // Whether an order is enforced is asked once it is read (Rules.Mode). In shadow it goes the way of a plain route without step 5, and
@@ -29,7 +36,8 @@
 //
 // # What must never happen, and where it is prevented
 //
-//   - An order reaches the backend without a pass (I8): forward is called in one place, for a decision with a Pass.
+//   - An order reaches the backend without a pass (I8): forward is called in one place, for a decision with a Pass. A check grants a lease
+//     for a Pass, or for a row that is held or paid.
 //   - An order is sent twice: exchange writes a message on one connection. Another connection is taken only if nothing was written on
 //     the first; an idle one is looked at before it is used (conn_unix.go), because the backend may have closed it.
 //   - A sent order is taken for an unsent one, or the reverse (I6): the connection counts the bytes the kernel took. None: never sent,
