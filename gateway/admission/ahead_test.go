@@ -171,6 +171,7 @@ func TestWhatCannotGoAheadGoesThrough(t *testing.T) {
 	})
 	f("open_per_user", func(b *bench, _ *Wish) { b.sales.terms = terms(Terms{OpenLimit: 2, Hold: time.Minute, Eventual: true}) })
 	f("a direct reservation", func(_ *bench, w *Wish) { w.Route = stock.RouteAPI })
+	f("a lease", func(_ *bench, w *Wish) { w.Lease = time.Minute })
 	f("a cart with a strong SKU", func(b *bench, w *Wish) {
 		w.Lines = []stock.Line{{SKU: "s", Qty: 1}, {SKU: samePartition("s"), Qty: 1}}
 		b.sales.terms = func(sku, _ string) (Terms, *Refusal) { return Terms{Hold: time.Minute, Eventual: sku == "s"}, nil }

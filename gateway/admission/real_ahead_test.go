@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"database/sql"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,6 +88,7 @@ func TestSellingAheadOnRealStores(t *testing.T) {
 	}
 	terms.limited = []string{skuOf(1, "limited")}
 	terms.eventual = append(terms.eventual, terms.limited...)
+	terms.eventual = append(terms.eventual, skuOf(1, "locked"))
 	gates := []*replica{start(t, "gw-1", dsn, redis.Addr, terms), start(t, "gw-2", dsn, redis.Addr, terms)}
 	for p := range partitions {
 		testservices.Await(t, "the partition is open for selling ahead", func() bool {
@@ -97,6 +99,7 @@ func TestSellingAheadOnRealStores(t *testing.T) {
 	t.Run("ACrowd", func(t *testing.T) { crowdAhead(t, gates, terms.eventual[0]) })
 	t.Run("OneKeyOnManySKUs", func(t *testing.T) { oneKeyManySKUs(t, gates, terms.eventual[:partitions]) })
 	t.Run("C047_ALimitHoldsAhead", func(t *testing.T) { limitAhead(t, gates, terms.limited[0]) })
+	t.Run("ALockedStockRow", func(t *testing.T) { lockedRowAhead(t, gates, redis, dsn, skuOf(1, "locked")) })
 	t.Run("C015_LostWrites", func(t *testing.T) { lostWritesAhead(t, gates, redis, terms.eventual[2:5]) })
 }
 
@@ -212,6 +215,59 @@ func lostWritesAhead(t *testing.T, gates []*replica, redis *testservices.Redis, 
 			t.Errorf("counts %+v", c)
 		}
 	}
+}
+
+// A transaction of the shop keeps a stock row locked while Redis loses all that it knew. The grant of its SKU cannot go back, so its partition
+// stays drained, for as long as that takes, and no other one. Nothing is lost, and with the lock's end all is sold.
+func lockedRowAhead(t *testing.T, gates []*replica, redis *testservices.Redis, dsn, sku string) {
+	const units = 40
+	gates[0].put(t, sku, units)
+	seen := newTally()
+	buy := func(name string, n int) {
+		for i := range n {
+			seen.note(gates[i%2].order(fmt.Sprint(name, i), "k", stock.Line{SKU: sku, Qty: 1}))
+		}
+	}
+	buy("before", 10)
+	awaitSettled(t, gates)
+	testservices.Await(t, "units are granted", func() bool {
+		info, _, err := gates[0].store.Stock(t.Context(), sku)
+		return err == nil && info.Granted > 0
+	})
+	db, err := sql.Open("postgres", dsn)
+	must(t, err)
+	defer db.Close()
+	tx, err := db.Begin()
+	must(t, err)
+	_, err = tx.Exec("SELECT 1 FROM stockgate.stock WHERE sku = $1 FOR UPDATE", sku)
+	must(t, err)
+	flush(t, redis)
+	own := stock.Partition(sku, partitions)
+	for p := range partitions {
+		testservices.Await(t, "the other partitions have come back", func() bool {
+			part, err := gates[0].client.Partition(t.Context(), p)
+			return err == nil && (p == own || part.Open)
+		})
+	}
+	testservices.Await(t, "its own has drained", func() bool { return gates[0].back.State(own).State == stock.PartitionDrained })
+	reopened := gates[0].back.Drains().Reopened + gates[1].back.Drains().Reopened
+	if part, err := gates[0].client.Partition(t.Context(), own); err != nil || part.Open {
+		t.Errorf("open while the grant is not back: %+v, %v", part, err)
+	}
+	must(t, tx.Rollback())
+	awaitComeBack(t, gates)
+	if now := gates[0].back.Drains().Reopened + gates[1].back.Drains().Reopened; now <= reopened {
+		t.Errorf("reopened %d times, before the lock's end %d", now, reopened)
+	}
+	for i := 0; seen.sold[sku] < units && i < 500; i++ {
+		buy(fmt.Sprint("after", i, "-"), 2)
+	}
+	awaitSettled(t, gates)
+	seen.wantOnce(t, stock.CodeInFlight, stock.CodeUnavailable, stock.CodeNotLoaded, stock.CodeSoldOut, stock.CodeQueueTimeout, stock.CodeQueueFull)
+	if seen.sold[sku] != units {
+		t.Errorf("%d of %d were sold", seen.sold[sku], units)
+	}
+	wantConserved(t, gates[0], sku, units, units)
 }
 
 // left reports whether any unit is unsold.

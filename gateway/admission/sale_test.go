@@ -292,6 +292,22 @@ func TestARetryOutOfTheWindowFindsWhatIsOnItsWay(t *testing.T) {
 	f("another order's", stock.CacheReply{Code: stock.CacheDuplicate, IDsLoaded: true, KnownOpen: true, KnownFingerprint: own + 1}, stock.CodeEnded, false)
 }
 
+// A lease takes the place of the hold that the rules say, and a repeat is told the row, to judge by.
+func TestALeaseIsTheHold(t *testing.T) {
+	b, _ := onModel(t, nil, 5)
+	w := wish("k")
+	w.Lease = 45 * time.Second
+	pass := b.Admit(t.Context(), w).Pass
+	if pass == nil || pass.Reservation.Hold != w.Lease {
+		t.Fatalf("pass %+v", pass)
+	}
+	b.Book(t.Context(), pass, Outcome{Kind: Accepted})
+	d := b.Admit(t.Context(), w)
+	if d.Row == nil || d.Row.ID != pass.Reservation.ID || d.Row.State != stock.StateHeld || d.Pass != nil {
+		t.Errorf("again: %+v", d)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	b, m := onModel(t, nil, 5)
 	w := &Wish{Route: "place-order", User: "u1", RequestID: "k"}
