@@ -40,9 +40,9 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	f(validFile, "F is valid: 0 warnings, 0 refusals\n", true)
-	f(validFile+"defaults: {consistency: eventual}\ncheck: {listen: ':8081'}\n",
+	f(validFile+"defaults: {consistency: eventual}\nevents: {redis_stream: {name: s}}\n",
 		"F:3: warning: defaults.consistency: upstreams.o has no void: should several faults at once make an order too many, somebody has to cancel it by hand\n"+
-			"F:4: serve refuses: check.listen: check mode is not built yet: leave it empty\n"+
+			"F:4: serve refuses: events.redis_stream.name: events are not built yet: leave it empty\n"+
 			"F is valid, but this version's serve refuses it: 1 warning, 1 refusal\n", true)
 	f(strings.Replace(validFile, "path: /o", "path: /o, methods: [PSOT, POST]", 1),
 		"F:2: warning: routes[r].match.methods[0]: PSOT is no method of HTTP, perhaps POST is meant\nF is valid: 1 warning, 0 refusals\n", true)
@@ -76,7 +76,7 @@ func TestValidateJSON(t *testing.T) {
 		}
 	}
 	f(validFile, true)
-	f("check: {listen: ':8081'}\n", true, "routes", "check.listen")
+	f("events: {redis_stream: {name: s}}\n", true, "routes", "events.redis_stream.name")
 	f("redis: {pool_size: 0, timeout: x}\n", false, "redis.pool_size", "redis.timeout")
 }
 

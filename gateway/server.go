@@ -150,7 +150,9 @@ func (l quietLogger) Printf(format string, args ...any) {
 }
 
 // Serve accepts clients until Shutdown, which makes it return nil.
-func (s *Server) Serve(ln net.Listener) error { return s.serveOn(s.http, newListener(ln, s.newGreeter())) }
+func (s *Server) Serve(ln net.Listener) error {
+	return s.serveOn(s.http, newListener(ln, s.newGreeter()))
+}
 
 func (s *Server) serveOn(h *fasthttp.Server, own *listener) error {
 	s.mu.Lock()
