@@ -59,7 +59,7 @@ func (c *clientSide) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
-	var whole net.Conn = c.Conn
+	whole := c.Conn
 	if secure := c.secure.Load(); secure != nil {
 		whole = secure // it says that it closes, so that nobody can pretend it
 	}

@@ -63,7 +63,7 @@ func TestChangedFilesAreUsed(t *testing.T) {
 	ca := certtest.New(t)
 	s := newSide(t, ca.Issue(t, time.Hour, "first"))
 	source := s.listen()
-	if source.shown() != "first" || source.Config() != source.Config() {
+	if before := source.Config(); source.shown() != "first" || source.Config() != before {
 		t.Fatal("the settings are others although the files are the same")
 	}
 	s.put(ca.Issue(t, time.Hour, "second"))
