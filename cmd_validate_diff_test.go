@@ -55,7 +55,7 @@ func TestValidateDiff(t *testing.T) {
 	}
 	f(0, strings.NewReplacer(), "0 changes, 0 of them by a restart only")
 	f(0, strings.NewReplacer("\nupstreams:", "\nlimits: [{name: all, key: global, rate: 5/s, burst: 5}]\ndefaults: {max_qty: 3}\nupstreams:"),
-		"limits[all].rate: added, 5/s (reload)", "defaults.max_qty: 100 -> 3 (reload, all replicas)", "6 changes, 0 of them by a restart only")
+		"limits[all].rate: added, 5/s (reload)", "defaults.max_qty: 100 -> 3 (reload, all replicas)", "9 changes, 0 of them by a restart only")
 	f(2, strings.NewReplacer("\nupstreams:", "\nforward_within: 3s\nupstreams:"), "forward_within: 2s -> 3s (restart)",
 		"1 change, 1 of them by a restart only")
 	f(1, strings.NewReplacer("\nupstreams:", "\nforward_within: 3\nupstreams:"))
@@ -67,7 +67,7 @@ func TestValidateDiff_JSON(t *testing.T) {
 	var r struct {
 		Changes []struct{ Key, Old, New, Effect string } `json:"changes"`
 	}
-	if err != nil || json.Unmarshal([]byte(out), &r) != nil || len(r.Changes) != 5 || r.Changes[0].Effect != "live" {
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil || len(r.Changes) != 8 || r.Changes[0].Effect != "live" {
 		t.Errorf("%v: %s", err, out)
 	}
 }

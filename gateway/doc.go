@@ -1,6 +1,12 @@
 // Package gateway is the public side: it takes orders in over HTTP, asks package admission for stock, sends what was admitted to the
 // backend once, and books what became of it. Everything else it proxies as it is.
 //
+// # Before the first request of a connection
+//
+// The PROXY header and the TLS handshake, if there are any (greeting.go), by the goroutine that serves the connection and under one bound.
+// A PROXY header is read from trusted proxies only; its source is the peer from then on. TLS settings are asked for at each connection
+// (package internal/certs), towards backends too, so that a renewed certificate needs no restart.
+//
 // # The way of a request on a guarded route
 //
 //  1. read      the header block and body are read within their bounds (server.go). Broken framing is 400 and the connection ends;
@@ -63,7 +69,7 @@
 //
 // # Bounds
 //
-// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), reading 10 s (408), one slot per request under way at an
+// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), PROXY header and TLS handshake 5 s (closed), reading 10 s (408), one slot per request under way at an
 // upstream (503), reply header 1 MiB and body 16 MiB (beyond: unknown). Bodies are buffered, not streamed. More connections than
 // Config.Connections get a bare 503 without a body in our form, because they are refused before anything is read.
 //
