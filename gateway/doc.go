@@ -69,9 +69,10 @@
 //
 // # Bounds
 //
-// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), PROXY header and TLS handshake 5 s (closed), reading 10 s (408), one slot per request under way at an
-// upstream (503), reply header 1 MiB and body 16 MiB (beyond: unknown). Bodies are buffered, not streamed. More connections than
-// Config.Connections get a bare 503 without a body in our form, because they are refused before anything is read.
+// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), PROXY header and TLS handshake 5
+// s (closed), reading 10 s (408), one slot per request under way at an upstream (503), reply header 1 MiB and body 16 MiB (beyond:
+// unknown). Bodies are buffered, not streamed. More connections than Config.Connections get a bare 503 without a body in our form, because
+// they are refused before anything is read.
 //
 // # Shutdown
 //
