@@ -61,7 +61,7 @@ func signing(c *Config, _ *Parts) {
 
 func TestACheckGrantsALease(t *testing.T) {
 	t.Parallel()
-	g := startChecks(t, signing, func(c *Config, _ *Parts) { c.CheckLease = 45 * time.Second })
+	g := startChecks(t, signing, func(c *Config, _ *Parts) { c.CheckLease, c.AnswerBehind = 45*time.Second, true })
 	r := g.do(checkOf("POST", "/check/orders?from=mail", goodBody, keyOne))
 	r.wantsLease(t, `"sku-1001";q=2`)
 	if sku, qty := r.Header.Get("Stockgate-Sku"), r.Header.Get("Stockgate-Qty"); sku != "sku-1001" || qty != "2" {
@@ -76,6 +76,9 @@ func TestACheckGrantsALease(t *testing.T) {
 	}
 	if o := g.adm.outcome(t); o.Kind != admission.Accepted || o.Answer != nil || o.Confirm {
 		t.Errorf("booked %+v, want a taken order without an answer", o)
+	}
+	if g.adm.behind != 0 {
+		t.Error("it did not wait for the booking")
 	}
 
 	// What the order service verifies is the request that it gets, not the check.

@@ -180,7 +180,7 @@ func (e *exchange) book(o admission.Outcome) {
 	}
 	e.pass = nil
 	e.route.metrics.outcomes[o.Kind].Inc()
-	if e.setup.cfg.AnswerBehind {
+	if e.setup.cfg.AnswerBehind && !e.checking { // a lease that nobody has booked would end by forward_by
 		e.s.admission.BookBehind(pass, o)
 		return
 	}

@@ -40,6 +40,7 @@ type fakeAdmission struct {
 	mu     sync.Mutex
 	wishes []admission.Wish
 	booked []admission.Outcome
+	behind int // of booked, those that nobody waited for
 }
 
 func (f *fakeAdmission) Recall(_ context.Context, w *admission.Wish) (admission.Decision, bool) {
@@ -104,6 +105,9 @@ func (f *fakeAdmission) Book(_ context.Context, _ *admission.Pass, o admission.O
 }
 
 func (f *fakeAdmission) BookBehind(p *admission.Pass, o admission.Outcome) {
+	f.mu.Lock()
+	f.behind++
+	f.mu.Unlock()
 	f.Book(context.Background(), p, o)
 }
 
