@@ -30,6 +30,9 @@ var (
 	descUpstreamBreaker  = desc("upstream_breaker_state", "1 for the state that the breaker of an upstream is in: closed, open, probing or trial.", "upstream", "state")
 	descUpstreamOpened   = desc("upstream_breaker_opened_total", "Times that the breaker of an upstream opened.", "upstream")
 	descUpstreamDenied   = desc("upstream_breaker_refused_total", "Requests refused because the breaker of an upstream was not closed; nothing was taken or sent.", "upstream")
+	descTokens           = desc("jwt_tokens_total", "Tokens of buyers, by result: cached, verified, refused, or pending while keys are read.", "result")
+	descTokenKeys        = desc("jwt_keys", "Public keys of the issuer; 0: they were not read yet.")
+	descTokensKept       = desc("jwt_tokens_remembered", "Verified tokens that are remembered.")
 	descWaiting          = desc("queue_waiting", "Ops that wait for a transaction, by class.", "class")
 	descInFlight         = desc("queue_in_flight", "Ops in transactions now.")
 	descRefused          = desc("queue_refused_total", "Ops turned away by a bound, by class.", "class")
@@ -98,6 +101,7 @@ func (c appCollector) Collect(out chan<- prometheus.Metric) {
 	e.gauge(descRules, float64(c.a.sale.current.Load().version))
 	c.database(e)
 	c.upstreams(e)
+	c.tokens(e)
 	if c.a.redis != nil {
 		c.redis(e)
 	}
@@ -232,10 +236,27 @@ func (c appCollector) upstreams(e emitter) {
 	}
 }
 
+// tokens shows what became of buyers' tokens.
+func (c appCollector) tokens(e emitter) {
+	if c.a.tokens == nil {
+		return
+	}
+	s := c.a.tokens.Stats()
+	e.counter(descTokens, s.Cached, "cached")
+	e.counter(descTokens, s.Verified, "verified")
+	e.counter(descTokens, s.Refused, "refused")
+	e.counter(descTokens, s.Pending, "pending")
+	e.gauge(descTokenKeys, float64(s.Keys))
+	e.gauge(descTokensKept, float64(s.Tokens))
+}
+
 // loops are the background jobs of this gateway.
 func (a *app) loops() []*loop.Loop {
 	list := []*loop.Loop{a.beat.Loop(), a.sale.loop, a.audit.loop, a.compensation.Loop()}
 	list = append(list, a.resolver.Loops()...)
+	if a.tokens != nil {
+		list = append(list, a.tokens.Loop())
+	}
 	if r := a.redis; r != nil {
 		list = append(list, r.wayBack.Loops()...)
 		list = append(list, r.sweeper.Loop())

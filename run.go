@@ -110,6 +110,9 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 	run(a.compensation.Run)
 	run(a.shadow.Run)
 	run(a.audit.run)
+	if a.tokens != nil {
+		run(a.tokens.Run)
+	}
 	run(a.filters.Limits.Run)
 }
 

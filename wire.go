@@ -22,6 +22,7 @@ import (
 	"github.com/stockgate/stockgate/gateway"
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/gateway/jwt"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/gateway/shadow"
 	"github.com/stockgate/stockgate/internal/certs"
@@ -67,6 +68,7 @@ type app struct {
 	audit        *auditor
 	filters      *builtin.Set
 	server       *gateway.Server
+	tokens       *jwt.Verifier // nil: none are taken
 
 	beaten  chan struct{}                   // closed with the first heartbeat
 	ready   atomic.Pointer[core]            // nil until the database was reached
@@ -329,7 +331,14 @@ func (a *app) wirePublic() error {
 	if err != nil {
 		return err
 	}
-	a.server, err = gateway.New(gatewayConfig(a.cfg, a.secured), gateway.Parts{Admission: late, Limits: a.filters.Chain(),
+	if a.tokens, err = tokens(a.cfg, a.log); err != nil {
+		return err
+	}
+	var verifier gateway.Tokens
+	if a.tokens != nil {
+		verifier = a.tokens
+	}
+	a.server, err = gateway.New(gatewayConfig(a.cfg, a.secured), gateway.Parts{Tokens: verifier, Admission: late, Limits: a.filters.Chain(),
 		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.sale, Shadow: a.shadow, ShadowLimits: filters.NewChain(shadowLimits), Now: a.sale.now,
 		Log: a.log, Registry: a.registry})
 	return err

@@ -20,6 +20,7 @@ import (
 	"github.com/stockgate/stockgate/gateway"
 	"github.com/stockgate/stockgate/gateway/breaker"
 	"github.com/stockgate/stockgate/gateway/control"
+	"github.com/stockgate/stockgate/gateway/jwt"
 	"github.com/stockgate/stockgate/gateway/resolver"
 	"github.com/stockgate/stockgate/internal/ordercall"
 	"github.com/stockgate/stockgate/ledger"
@@ -168,7 +169,7 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 		IdleTimeout: c.Server.IdleTimeout.Std(), ForwardWithin: c.ForwardWithin.Std(),
 		TLS: secure.public, ProxyProtocol: proxyProtocols[c.ProxyProtocol], HandshakeTimeout: c.Server.HandshakeTimeout.Std(),
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
-		AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
+		TokenHeader: c.JWT.Header, AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
 		CheckLease: c.Check.Lease.Std(), CheckDenyStatus: c.Check.DenyStatus,
 	}
 	if c.Answers.Body == 0 {
@@ -200,6 +201,20 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 	return out
 }
 
+// tokens makes the verifier of buyers' tokens, nil if none are taken.
+func tokens(c *config.Config, log *zap.Logger) (*jwt.Verifier, error) {
+	j := c.JWT
+	if j.JWKS == "" {
+		return nil, nil
+	}
+	leeway := j.Leeway.Std()
+	if leeway == 0 {
+		leeway = -1 // none; 0 would mean the default there
+	}
+	return jwt.New(jwt.Config{JWKS: j.JWKS, Issuer: j.Issuer, Audience: j.Audience, Algorithms: j.Algorithms, Leeway: leeway,
+		Refresh: j.Refresh.Std(), Tokens: j.Tokens, Log: log})
+}
+
 // upstreamBreaker is nil if it is switched off.
 func upstreamBreaker(b config.UpstreamBreaker) *breaker.Config {
 	if !b.Enabled {
@@ -219,6 +234,7 @@ func controlConfig(cfg *config.Config, secure secured) control.Config {
 var placeKinds = map[config.SourceKind]gateway.PlaceKind{
 	config.SourceBody: gateway.PlaceBody, config.SourceHeader: gateway.PlaceHeader, config.SourceQuery: gateway.PlaceQuery,
 	config.SourcePath: gateway.PlacePath, config.SourceForm: gateway.PlaceForm, config.SourceLine: gateway.PlaceLine,
+	config.SourceJWT: gateway.PlaceToken,
 }
 
 func places(sources []config.Source) []gateway.Place {

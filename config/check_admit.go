@@ -24,6 +24,7 @@ func (ch *checker) checkAdmit(path string, i int) {
 		{"request", a.Request, false},
 	} {
 		ch.checkSources(under(admit, f.key), f.sources, f.inLine, r.Match.Path)
+		ch.checkClaims(under(admit, f.key), f.sources)
 		form := func(s Source) bool { return s.Kind == SourceForm }
 		ch.failIf(!a.Lines.IsZero() && !f.inLine && slices.ContainsFunc(f.sources, form), under(admit, f.key),
 			"must not be form.<name>: a body with lines is JSON", "")

@@ -43,6 +43,8 @@ type Config struct {
 	// What is done with a request; the first route whose methods and path match.
 	Routes []Route `yaml:"routes" range:"0..1000" reload:"live"`
 
+	JWT JWT `yaml:"jwt" reload:"restart"`
+
 	// F: a sender writes to the backend within this time after it first asked for the units, or not at all.
 	ForwardWithin Duration `yaml:"forward_within" default:"2s" range:"100ms..30s" reload:"restart"`
 	// D: a replica without a heartbeat for this long is gone.

@@ -25,6 +25,7 @@ func Warnings(c *Config) Problems {
 	n.warnSales()
 	n.warnTraffic()
 	n.warnRoutes()
+	n.addIf(n.JWT.JWKS != "" && n.JWT.Audience == "", "jwt.audience", "is empty: tokens that were made for other services are taken here, too")
 	// These have defaults that do nothing yet, so only who names them learns of it.
 	o := c.origin
 	n.addIf(o.named("reconcile.every") || o.named("reconcile.during_activity") || o.named("reconcile.repair"), "reconcile",

@@ -116,7 +116,8 @@ type Admit struct {
 	SKU []Source `yaml:"sku" required:"true" range:"1..8" single:"true"`
 	// Quantity. Absent in the request, or no source named: 1.
 	Qty []Source `yaml:"qty" range:"0..8" single:"true"`
-	// User. Absent in the request although a source is named: 400.
+	// User. Besides the sources of sku, jwt.<claim> takes it from a token that is verified. Absent in the request although a source is
+	// named: 400, or 401 if all of them are jwt.
 	User []Source `yaml:"user" range:"0..8" single:"true"`
 	// Activity, if the request may name one. It decides nothing, but must fit SKU and time.
 	Activity []Source `yaml:"activity" range:"0..8" single:"true"`

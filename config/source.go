@@ -19,6 +19,7 @@ const (
 	SourceQuery             // query.<name>: Name
 	SourcePath              // path.<n>: Index, from 1
 	SourceForm              // form.<name>: Name
+	SourceJWT               // jwt.<claim>: Name; of the verified token, in admit.user only
 	SourceLine              // <dot path>, in a line of a cart only: Path
 )
 
@@ -28,12 +29,12 @@ const (
 	sourceSegmentMax = 64  // highest n of path.<n>
 )
 
-var sourceNames = [...]string{"", "body", "header", "query", "path", "form", ""}
+var sourceNames = [...]string{"", "body", "header", "query", "path", "form", "jwt", ""}
 
 // Source is one place of a request to take a field from. The zero Source is none.
 type Source struct {
 	Kind  SourceKind
-	Name  string   // SourceHeader, SourceQuery, SourceForm
+	Name  string   // SourceHeader, SourceQuery, SourceForm, SourceJWT
 	Path  []string // SourceBody, SourceLine; a key that is a number is also an index
 	Index int      // SourcePath, 1 to 64
 }

@@ -26,6 +26,7 @@ func Validate(c *Config) Problems {
 	ch.checkRedis()
 	ch.checkDatabase()
 	ch.checkTraffic()
+	ch.checkJWT()
 	ch.checkSales()
 	ch.checkUpstreams()
 	ch.checkRoutes()

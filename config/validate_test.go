@@ -19,6 +19,9 @@ func TestValidateWithoutFile(t *testing.T) {
 	}
 	f(func(*Config) {}, "")
 	f(func(c *Config) { c.Redis.PoolSize = 0 }, "redis.pool_size: must be 1 to 10000, is 0")
+	f(func(c *Config) { c.JWT.JWKS = "http://id.example/keys" }, `jwt.jwks: must be a path, or begin with https:// (http:// for a loopback address only), is "http://id.example/keys"`)
+	f(func(c *Config) { c.JWT.Algorithms = []string{"HS256"} }, `jwt.algorithms[0]: must be one of `+strings.Join(jwtAlgorithms, ", ")+`, is "HS256"`)
+	f(func(c *Config) { c.JWT.Header = "a b" }, `jwt.header: must name a header of letters, digits and -, not Stockgate-, is "a b"`)
 	f(func(c *Config) { c.Breaker.Ratio = nan() }, "breaker.ratio: must be 0.01 to 1, is NaN")
 	f(func(c *Config) { c.Limits = []Limit{{Name: "a", Key: "user", Burst: 1, Scope: ScopeFleet}} }, "limits[a].rate: is required")
 	f(func(c *Config) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 func (n *notes) warnSales() {
@@ -59,10 +60,34 @@ func (n *notes) limitsUsers() bool {
 	return n.Defaults.PurchaseLimit > 0 || n.Defaults.OpenPerUser > 0
 }
 
+// warnForgeable: whoever may choose the name of the user has no limit, and may use up that of others. A token beside it does not help: a
+// request without one is believed by the other source.
+func (n *notes) warnForgeable(key string, user []Source) {
+	i := slices.IndexFunc(user, func(s Source) bool { return s.Kind != SourceJWT })
+	if depends := n.dependsOnUser(); i >= 0 && depends != "" {
+		n.addIf(true, key, user[i].String()+" can be forged by who sends it, and "+depends+
+			" depends on it: take jwt.<claim>, or let whatever logs buyers in set and remove it")
+	}
+}
+
+// dependsOnUser names a setting that counts by user, "" if none does.
+func (n *notes) dependsOnUser() string {
+	if n.limitsUsers() {
+		return "purchase_limit or open_per_user"
+	}
+	for i, l := range n.Limits {
+		if strings.Contains("+"+l.Key+"+", "+user+") {
+			return n.origin.element("limits", i, l.Name)
+		}
+	}
+	return ""
+}
+
 // warnAdmit is about one guarded route.
 func (n *notes) warnAdmit(admit string, a *Admit) {
 	n.addIf(len(a.User) == 0 && n.limitsUsers(), under(admit, "user"),
 		"has no source, so purchase_limit and open_per_user do not hold for orders of this route")
+	n.warnForgeable(under(admit, "user"), a.User)
 	n.addIf(len(a.Activity) > 0 && len(n.Activities) == 0, under(admit, "activity"),
 		"there are no activities: a request that names one gets 400 BAD_REQUEST")
 	n.addIf(a.Shadow, under(admit, "shadow"), "nothing is deducted for this route, all of it passes")

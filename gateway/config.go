@@ -81,6 +81,10 @@ type Config struct {
 	// AnswerBehind answers the client before the outcome is committed (answers.commit: behind).
 	AnswerBehind bool
 
+	// TokenHeader is where a buyer's token is: after "Bearer " in Authorization, with or without it in another header. Defaults to
+	// Authorization.
+	TokenHeader string
+
 	// TrustedProxies are the peers whose X-Forwarded-* fields are believed.
 	TrustedProxies []netip.Prefix
 	// OmitEnvoyHeader leaves x-envoy-ratelimited: true out of refusals. The field keeps a mesh from retrying them.
@@ -158,6 +162,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.AnswerBodyBytes, AnswerBodyBytesDefault)
 	fill(&c.CheckLease, CheckLeaseDefault)
 	fill(&c.Connections, ConnectionsDefault)
+	fill(&c.TokenHeader, TokenHeaderDefault)
 	fill(&c.ReadTimeout, ReadTimeoutDefault)
 	fill(&c.WriteTimeout, WriteTimeoutDefault)
 	fill(&c.IdleTimeout, IdleTimeoutDefault)
@@ -304,6 +309,11 @@ func (a *Admit) validate(path string) []error {
 			errs = append(errs, fmt.Errorf("%suser, activity, request: %q is inside a line, they are of the whole order", path, p))
 		}
 	}
+	for _, p := range slices.Concat(a.SKU, a.Qty, a.Activity, a.Request) {
+		if p.Kind == PlaceToken {
+			errs = append(errs, fmt.Errorf("%suser alone may be %q: a token says who asks, not what is asked for", path, p))
+		}
+	}
 	return append(errs, a.validateStatus(path)...)
 }
 
@@ -329,6 +339,13 @@ func (a *Admit) validateStatus(path string) []error {
 		}
 	}
 	return errs
+}
+
+// usesTokens reports whether a route asks for a token.
+func (c *Config) usesTokens() bool {
+	return slices.ContainsFunc(c.Routes, func(r Route) bool {
+		return r.Admit != nil && slices.ContainsFunc(r.Admit.User, func(p Place) bool { return p.Kind == PlaceToken })
+	})
 }
 
 // carriesOrder: a method that is safe or about the connection must not have an effect (RFC 9110 section 9.2.1).

@@ -32,6 +32,7 @@ type extractor struct {
 
 	usesBody, usesForm, usesQuery bool
 	headers                       []string // that are places
+	tokenHeader                   string
 	keys                          []string // of the JSON body, in which places begin
 	bodyOnly, queryOnly           []string // names that are a place in one of the two
 }
@@ -43,7 +44,7 @@ type wanted struct {
 	check  func(v value) ([]byte, string) // its text, or what is allowed
 }
 
-func newExtractor(a *Admit, rules Rules, linesMax int) *extractor {
+func newExtractor(a *Admit, rules Rules, linesMax int, tokenHeader string) *extractor {
 	x := &extractor{
 		sku:             wanted{"sku", a.SKU, checkSKU},
 		qty:             wanted{"qty", a.Qty, checkQtyText},
@@ -54,6 +55,7 @@ func newExtractor(a *Admit, rules Rules, linesMax int) *extractor {
 		rules:           rules,
 		lines:           a.Lines.Path,
 		linesMax:        linesMax,
+		tokenHeader:     tokenHeader,
 	}
 	fields := []*wanted{&x.sku, &x.qty, &x.user, &x.activity, &x.request}
 	if x.lines != nil {
@@ -72,8 +74,11 @@ func (x *extractor) noteParts(w *wanted) {
 		x.usesBody = x.usesBody || p.Kind == PlaceBody
 		x.usesForm = x.usesForm || p.Kind == PlaceForm
 		x.usesQuery = x.usesQuery || p.Kind == PlaceQuery
-		if p.Kind == PlaceHeader {
+		switch p.Kind {
+		case PlaceHeader:
 			x.headers = append(x.headers, p.Name)
+		case PlaceToken:
+			x.headers = append(x.headers, x.tokenHeader)
 		}
 	}
 }
@@ -169,6 +174,9 @@ func (r *reader) readName(w *wanted, into *string, required bool) *problem {
 }
 
 func (r *reader) missing(w *wanted) *problem {
+	if tokensOnly(w.places) {
+		return unauthorized("", w.name+" is missing: there is no token in "+r.token.header)
+	}
 	places := ""
 	for i := range w.places {
 		if i > 0 {
@@ -177,6 +185,10 @@ func (r *reader) missing(w *wanted) *problem {
 		places += r.where(&w.places[i])
 	}
 	return badRequest(w.name, w.name+" is missing; it was looked for in "+places)
+}
+
+func tokensOnly(places []Place) bool {
+	return !slices.ContainsFunc(places, func(p Place) bool { return p.Kind != PlaceToken })
 }
 
 func checkSKU(v value) ([]byte, string) {

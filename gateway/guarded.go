@@ -73,13 +73,17 @@ func (e *exchange) refuseUnlessKnown(p *problem) {
 
 func (e *exchange) extract() *problem {
 	r := &e.reader
-	r.head, r.target, r.body = &e.head, e.target, e.ctx.Request.Body()
+	r.head, r.target, r.body, r.token = &e.head, e.target, e.ctx.Request.Body(), e.tokenReader()
 	r.bodiless = e.checking && len(r.body) == 0
 	if len(r.body) > e.setup.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
 		return e.setup.bodyTooLarge(e.setup.cfg.GuardedBodyBytes)
 	}
 	e.order.lines = e.line[:0:1] // one line needs no memory of its own
 	return e.route.admit.extract(r, &e.order)
+}
+
+func (e *exchange) tokenReader() tokenReader {
+	return tokenReader{verifier: e.s.tokens, header: e.setup.cfg.TokenHeader, now: e.started}
 }
 
 // wanted puts the wish together. Admit copies what it keeps.

@@ -16,12 +16,13 @@ const (
 	PlacePath                        // segment Index of the path, from 1
 	PlaceForm                        // field Name of an application/x-www-form-urlencoded body
 	PlaceLine                        // inside a line of a cart: Path of keys and indices
+	PlaceToken                       // claim Name of the verified token
 )
 
 // Place is one place of a request to take a field from.
 type Place struct {
 	Kind  PlaceKind
-	Name  string   // PlaceHeader, PlaceQuery, PlaceForm
+	Name  string   // PlaceHeader, PlaceQuery, PlaceForm, PlaceToken
 	Path  []string // PlaceBody, PlaceLine; a key that is a number is also an index
 	Index int      // PlacePath
 }
@@ -44,6 +45,9 @@ func Segment(n int) Place { return Place{Kind: PlacePath, Index: n} }
 // Form is a field of an application/x-www-form-urlencoded body.
 func Form(name string) Place { return Place{Kind: PlaceForm, Name: name} }
 
+// Token is a claim of the verified token.
+func Token(claim string) Place { return Place{Kind: PlaceToken, Name: claim} }
+
 // String writes the place as the configuration does, e.g. body.items.0.sku, or sku inside a line.
 func (p Place) String() string {
 	switch p.Kind {
@@ -57,6 +61,8 @@ func (p Place) String() string {
 		return "path." + strconv.Itoa(p.Index)
 	case PlaceForm:
 		return "form." + p.Name
+	case PlaceToken:
+		return "jwt." + p.Name
 	case PlaceLine:
 		return strings.Join(p.Path, ".")
 	}

@@ -32,6 +32,7 @@ type problem struct {
 	starts         time.Time // NOT_STARTED: the start; zero: not known
 	upstreamStatus int       // OUTCOME_UNKNOWN: the status the backend gave, 0 = none
 	allow          string    // METHOD_NOT_ALLOWED
+	challenge      string    // UNAUTHORIZED
 	byRules        bool      // the order can be read, but the rules do not allow it: a retry may have been admitted under others
 	hangUp         bool      // the connection cannot be used further: its framing is in doubt
 }
@@ -137,6 +138,9 @@ func (p *problem) write(resp *fasthttp.Response, envoyHeader bool) {
 	}
 	if p.allow != "" {
 		h.Set("Allow", p.allow)
+	}
+	if p.challenge != "" {
+		h.Set("WWW-Authenticate", p.challenge)
 	}
 	if seconds := p.retrySeconds(a.wait); seconds > 0 {
 		var room [20]byte

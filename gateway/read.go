@@ -15,6 +15,7 @@ type reader struct {
 	body   []byte
 	// bodiless: the body is not known, which is something else than that there is none.
 	bodiless bool
+	token    tokenReader
 
 	parser fastjson.Parser
 	json   *fastjson.Value // nil: no JSON body
@@ -49,6 +50,7 @@ func (v value) name() bool {
 func (r *reader) reset() {
 	r.head, r.target, r.body, r.json, r.line, r.form = nil, target{}, nil, nil, nil, nil
 	r.bodiless = false
+	r.token = tokenReader{}
 	r.room = r.room[:0]
 }
 
@@ -139,6 +141,8 @@ func (r *reader) look(p *Place) (v value, found bool, prob *problem) {
 			return value{}, false, badRequest(p.Name, "header "+p.Name+" is there twice, or in a spelling that some take for it")
 		}
 		return value{text: text}, found, nil
+	case PlaceToken:
+		return r.token.look(r.head, p.Name)
 	case PlaceQuery:
 		return r.lookPairs(r.target.query, p)
 	case PlaceForm:

@@ -51,6 +51,8 @@ type Parts struct {
 	QuotaStyle filters.HeaderStyle
 	// Rules gives what applies to a SKU. nil: no bounds, no activities, all is enforced.
 	Rules Rules
+	// Tokens verifies tokens; needed if a route has a PlaceToken.
+	Tokens Tokens
 	// Shadow counts decisions about orders in shadow; nil: they are not counted.
 	Shadow Shadows
 	// ShadowLimits are asked about orders in shadow, which never pass Limits. They must not wait, so lanes do not belong there, and they
@@ -68,6 +70,7 @@ type Server struct {
 	setup     atomic.Pointer[setup] // never nil
 	admission Admission
 	rules     Rules
+	tokens    Tokens // nil: no route asks for one
 	now       func() time.Time
 
 	shadows  Shadows // nil: not counted
@@ -97,7 +100,7 @@ func New(cfg Config, parts Parts) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway metrics: %w", err)
 	}
-	s := &Server{admission: parts.Admission, rules: parts.Rules, now: parts.Now, shadows: parts.Shadow, log: parts.Log, metrics: m,
+	s := &Server{admission: parts.Admission, rules: parts.Rules, tokens: parts.Tokens, now: parts.Now, shadows: parts.Shadow, log: parts.Log, metrics: m,
 		unrouted: m.route(unroutedName), untrusted: untrustedLog{log: parts.Log}, base: context.Background()}
 	if s.rules == nil {
 		s.rules = wildRules{}

@@ -33,6 +33,9 @@ type setup struct {
 func (s *Server) newSetup(cfg *Config, parts *Parts, old *setup) (*setup, error) {
 	u := &setup{cfg: *cfg, limits: filters.NewChain(), quotaStyle: parts.QuotaStyle, proxies: proxies{trusted: cfg.TrustedProxies},
 		keeper: keeper{body: cfg.AnswerBodyBytes, headers: cfg.AnswerHeaders}}
+	if s.tokens == nil && cfg.usesTokens() {
+		return nil, errors.New("jwt.jwks must be named when the process starts, for a route takes its user from a token")
+	}
 	if parts.Limits != nil {
 		u.limits = parts.Limits
 	}
@@ -59,7 +62,7 @@ func (u *setup) addRoutes(m *metrics, rules Rules, log *zap.Logger, old *setup) 
 	for _, c := range u.cfg.Routes {
 		r := &route{name: c.Name, pattern: newPattern(c.Path), methods: c.Methods, upstream: byName[c.Upstream], metrics: m.route(c.Name)}
 		if c.Admit != nil {
-			r.admit, r.confirm = newExtractor(c.Admit, rules, u.cfg.CartLines), c.Admit.ConfirmOnSuccess
+			r.admit, r.confirm = newExtractor(c.Admit, rules, u.cfg.CartLines, u.cfg.TokenHeader), c.Admit.ConfirmOnSuccess
 			if len(r.methods) == 0 {
 				r.methods = []string{fasthttp.MethodPost}
 			}
@@ -74,7 +77,7 @@ func (u *setup) addStatusRoutes(m *metrics) {
 	for _, c := range u.cfg.Routes {
 		if c.Admit != nil && c.Admit.Status != "" {
 			u.table.routes = append(u.table.routes, &route{name: c.Name, pattern: newPattern(c.Admit.Status),
-				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit), metrics: m.route(c.Name + "/status")})
+				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit, u.cfg.TokenHeader), metrics: m.route(c.Name + "/status")})
 		}
 	}
 }

@@ -79,7 +79,7 @@ func FuzzAcceptedOrdersHaveOneReading(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	x := newExtractor(&Admit{SKU: []Place{Body("sku")}, Qty: []Place{Body("qty")}, User: []Place{Body("user")}},
-		wildRules{}, CartLinesDefault)
+		wildRules{}, CartLinesDefault, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := &reader{head: &head{}, body: body}
 		var o order
@@ -122,7 +122,7 @@ func FuzzAcceptedCartsHaveOneReading(f *testing.F) {
 		`{"items":[{"sku":"a","n":9007199254740992},{"sku":"a","n":9007199254740992}]}`, `{"items":{"0":{"sku":"a"}}}`} {
 		f.Add([]byte(seed))
 	}
-	x := newExtractor(&Admit{Lines: Body("items"), SKU: []Place{InLine("sku")}, Qty: []Place{InLine("n")}}, wildRules{}, CartLinesDefault)
+	x := newExtractor(&Admit{Lines: Body("items"), SKU: []Place{InLine("sku")}, Qty: []Place{InLine("n")}}, wildRules{}, CartLinesDefault, "")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var o order
 		if x.extract(&reader{head: &head{}, body: body}, &o) != nil {

@@ -10,12 +10,13 @@ import (
 )
 
 // newIdentity reads what names a reservation from a request without a body: a buyer's page that asks for its order.
-func newIdentity(a *Admit) *extractor {
+func newIdentity(a *Admit, tokenHeader string) *extractor {
 	x := &extractor{
 		user:            wanted{"user", inQuery(a.User), checkUser},
 		activity:        wanted{"activity", inQuery(a.Activity), checkActivity},
 		request:         wanted{"request", inQuery(a.Request), checkRequest},
 		requestRequired: true,
+		tokenHeader:     tokenHeader,
 	}
 	for _, w := range [...]*wanted{&x.user, &x.activity, &x.request} {
 		x.noteParts(w)
@@ -56,7 +57,7 @@ func (x *extractor) identify(r *reader, o *order) *problem {
 // serveStatus tells a buyer's page what became of its order. It takes nothing and asks no backend.
 func (e *exchange) serveStatus() {
 	r := &e.reader
-	r.head, r.target = &e.head, e.target
+	r.head, r.target, r.token = &e.head, e.target, e.tokenReader()
 	if p := e.route.status.identify(r, &e.order); p != nil {
 		e.refuse(p)
 		return

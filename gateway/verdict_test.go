@@ -22,7 +22,9 @@ func broken(c *Config, _ *Parts) {
 }
 
 // stuck is one that opens with the first failure, and stays open.
-func stuck(c *Config, _ *Parts) { c.Upstreams[0].Breaker = &breaker.Config{Failures: 1, Open: time.Hour} }
+func stuck(c *Config, _ *Parts) {
+	c.Upstreams[0].Breaker = &breaker.Config{Failures: 1, Open: time.Hour}
+}
 
 func (g *gate) breaker() breaker.Stats { return g.Upstreams()[0].Breaker }
 
