@@ -166,7 +166,7 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 	out := gateway.Config{
 		HeaderBytes: int(c.Server.Headers), GuardedBodyBytes: int(c.Server.Body), PlainBodyBytes: int(c.Server.PlainBody), CartLines: c.Server.CartLines,
 		Connections: c.Server.Connections, ReadTimeout: c.Server.ReadTimeout.Std(), WriteTimeout: c.Server.WriteTimeout.Std(),
-		IdleTimeout: c.Server.IdleTimeout.Std(), ForwardWithin: c.ForwardWithin.Std(),
+		IdleTimeout: c.Server.IdleTimeout.Std(), StreamDrain: c.Server.StreamDrain.Std(), ForwardWithin: c.ForwardWithin.Std(),
 		TLS: secure.public, ProxyProtocol: proxyProtocols[c.ProxyProtocol], HandshakeTimeout: c.Server.HandshakeTimeout.Std(),
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
 		TokenHeader: c.JWT.Header, AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
@@ -181,7 +181,10 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 	for name, u := range c.Upstreams {
 		up := gateway.Upstream{Name: name, URL: u.URL, Timeout: u.Timeout.Std(), MaxConnections: u.MaxConnections, BodyBytes: int(u.MaxAnswer),
 			DialTimeout: u.DialTimeout.Std(), IdleTimeout: u.IdleTimeout.Std(), Breaker: upstreamBreaker(u.Breaker), Health: u.Health,
-			TLS: secure.upstreams[name]}
+			TLS: secure.upstreams[name], StreamIdle: u.StreamIdle.Std(), MaxUpgrades: u.MaxUpgrades, UpgradeIdle: u.UpgradeIdle.Std()}
+		if u.MaxUpgrades == 0 {
+			up.MaxUpgrades = -1 // none; 0 would mean the default there
+		}
 		for _, k := range u.Sign.Keys {
 			up.SignKeys = append(up.SignKeys, gateway.SignKey{ID: k.ID, Secret: []byte(k.Secret.Reveal())})
 		}

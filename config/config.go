@@ -72,13 +72,15 @@ type Server struct {
 	Headers Size `yaml:"headers" default:"32KiB" range:"4KiB..1MiB"`
 	// Largest request body on a guarded route; more is 413 BODY_TOO_LARGE.
 	Body Size `yaml:"body" default:"1MiB" range:"1KiB..64MiB" reload:"live"`
-	// Largest request body on all other routes.
-	PlainBody Size `yaml:"plain_body" default:"16MiB" range:"1KiB..1GiB" reload:"live"`
+	// Largest request body on all other routes, where bodies are streamed and cost no memory; 0B: no limit. A route in shadow reads bodies
+	// as a whole, of 16MiB at most if there is no limit.
+	PlainBody Size `yaml:"plain_body" default:"0B" range:"0B|1KiB..1024GiB" reload:"live"`
 	// Most lines of a cart (admit.lines), before those of one SKU are added up; more is 400.
 	CartLines int `yaml:"cart_lines" default:"100" range:"1..512" reload:"live"`
-	// Longest wait for a whole request once its first byte is there; then 408 REQUEST_TIMEOUT.
+	// Longest wait for a whole request once its first byte is there; then 408 REQUEST_TIMEOUT. A body on a route without admit has no time
+	// to be whole in, only between its pieces: upstreams.<name>.stream_idle.
 	ReadTimeout Duration `yaml:"read_timeout" default:"10s" range:"100ms..10m"`
-	// Longest wait for the client to take its answer.
+	// Longest wait for the client to take its answer, or the next piece of one that is streamed.
 	WriteTimeout Duration `yaml:"write_timeout" default:"30s" range:"100ms..10m"`
 	// How long a connection may stand idle between two requests.
 	IdleTimeout Duration `yaml:"idle_timeout" default:"75s" range:"1s..1h"`
@@ -88,6 +90,9 @@ type Server struct {
 	Connections int `yaml:"connections" default:"100000" range:"1..1000000"`
 	// Longest wait at shutdown for requests in flight.
 	Drain Duration `yaml:"drain" default:"25s" range:"0s..10m" reload:"live"`
+	// How much of it answers that have begun on routes without admit, and WebSockets, may go on; then they are broken off. A second before
+	// the end of drain they are anyway.
+	StreamDrain Duration `yaml:"stream_drain" default:"10s" range:"100ms..10m" reload:"live"`
 	// Send x-envoy-ratelimited: true with refusals, so that a mesh does not retry them.
 	EnvoyRateLimited bool `yaml:"envoy_ratelimited" default:"true"`
 }

@@ -24,7 +24,8 @@ type Upstream struct {
 	URL string `yaml:"url" required:"true" range:"1..2048"`
 	// TLS to it, with a url of https. Its certificate and name are always verified.
 	TLS UpstreamTLS `yaml:"tls"`
-	// Longest wait for its answer. For a guarded request the outcome is then unknown.
+	// Longest wait for its answer. For a guarded request the outcome is then unknown. On other routes it is the longest wait for the
+	// answer to begin, from the end of the request on.
 	Timeout Duration `yaml:"timeout" default:"3s" range:"1ms..10m"`
 	// Longest wait for a connection to it, part of timeout.
 	DialTimeout Duration `yaml:"dial_timeout" default:"1s" range:"1ms..1m"`
@@ -32,7 +33,13 @@ type Upstream struct {
 	IdleTimeout Duration `yaml:"idle_timeout" default:"4s" range:"100ms..1h"`
 	// Connections of this replica; without a free one a guarded request gets 503 QUEUE_FULL.
 	MaxConnections int `yaml:"max_connections" default:"512" range:"1..65535"`
-	// Largest answer body that is taken from it.
+	// Longest silence in an answer that has begun, or in a request body, on routes without admit. However long they are, they may go on.
+	StreamIdle Duration `yaml:"stream_idle" default:"60s" range:"100ms..24h"`
+	// WebSockets that may be open at once; each takes one of max_connections as well. 0: none, the backend never hears of an upgrade.
+	MaxUpgrades int `yaml:"max_upgrades" default:"256" range:"0..65535"`
+	// Longest silence of both sides of a WebSocket; then it is closed.
+	UpgradeIdle Duration `yaml:"upgrade_idle" default:"5m" range:"100ms..24h"`
+	// Largest answer body that is taken from it for a guarded request. Answers on other routes are streamed and have no limit.
 	MaxAnswer Size `yaml:"max_answer" default:"16MiB" range:"1KiB..1GiB"`
 	// Path that tells what became of a reservation, with {reservation} in it. It is asked when an outcome is unknown and before a hold
 	// ends; without an answer units are held up to defaults.hold_max, then shown. Empty: it cannot be asked.

@@ -216,7 +216,7 @@ func TestHalfWrittenIsUnknown(t *testing.T) {
 	}
 	defer ln.Close()
 	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) {
-		c.GuardedBodyBytes, c.Upstreams[0].Timeout = 64<<20, 300*time.Millisecond
+		c.GuardedBodyBytes, c.ReadTimeout, c.Upstreams[0].Timeout = 64<<20, time.Minute, 300*time.Millisecond
 	})
 	body := `{"sku":"a","user":"u","note":"` + strings.Repeat("x", 16<<20) + `"}`
 	g.do(orderOf(body)).wants(t, 504, stock.CodeOutcomeUnknown)
@@ -234,7 +234,7 @@ func TestWritingStopsAtSendBefore(t *testing.T) {
 	}
 	defer ln.Close()
 	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) {
-		c.GuardedBodyBytes, c.Upstreams[0].Timeout = 64<<20, time.Hour
+		c.GuardedBodyBytes, c.ReadTimeout, c.Upstreams[0].Timeout = 64<<20, time.Minute, time.Hour
 	})
 	g.adm.decide = func(w *admission.Wish) admission.Decision {
 		p := passFor(w)
@@ -356,7 +356,7 @@ func TestEarlyAnswer(t *testing.T) {
 		_, _ = c.Read(make([]byte, 1024))
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	}()
-	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) { c.GuardedBodyBytes = 64 << 20 })
+	g := startGate(t, ln.Addr().String(), func(c *Config, _ *Parts) { c.GuardedBodyBytes, c.ReadTimeout = 64<<20, time.Minute })
 	body := `{"sku":"a","user":"u","note":"` + strings.Repeat("x", 16<<20) + `"}` // more than the kernel takes unread
 	if got := g.do(orderOf(body)); got.StatusCode != 413 {
 		t.Errorf("the client got %d %s", got.StatusCode, got.body)

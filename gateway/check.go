@@ -31,9 +31,9 @@ func (s *Server) newCheckHTTP(cfg *Config) *fasthttp.Server {
 	h := s.newHTTP(cfg)
 	h.Handler, h.ErrorHandler, h.ExpectHandler = s.handleCheck, s.unreadableCheck, nil
 	h.HeaderReceived = func(*fasthttp.RequestHeader) fasthttp.RequestConfig {
-		bounds := &s.setup.Load().cfg
-		return fasthttp.RequestConfig{MaxRequestBodySize: max(bounds.GuardedBodyBytes, bounds.PlainBodyBytes)}
+		return fasthttp.RequestConfig{MaxRequestBodySize: s.setup.Load().checkBodyBytes()}
 	}
+	h.StreamRequestBody = false
 	return h
 }
 
@@ -41,6 +41,7 @@ func (s *Server) handleCheck(ctx *fasthttp.RequestCtx) {
 	e := s.exchanges.Get().(*exchange)
 	e.begin(s, ctx)
 	e.checking = true
+	e.body, e.bodyRead = ctx.Request.Body(), true
 	defer e.close()
 	e.serveCheck()
 	e.finish()

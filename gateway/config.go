@@ -17,7 +17,7 @@ import (
 const (
 	HeaderBytesDefault        = 32 << 10
 	GuardedBodyBytesDefault   = 1 << 20
-	PlainBodyBytesDefault     = 16 << 20
+	ShadowBodyBytesDefault    = 16 << 20 // of a request in shadow, which is buffered, if PlainBodyBytes has no limit
 	AnswerBodyBytesDefault    = 64 << 10
 	UpstreamHeaderBytesMax    = 1 << 20 // a reply's header block may have this many bytes; not a setting
 	UpstreamBodyBytesDefault  = 16 << 20
@@ -31,6 +31,10 @@ const (
 	UpstreamIdleDefault       = 4 * time.Second
 	UpstreamDialDefault       = 1 * time.Second
 	UpstreamConnectionDefault = 512
+	StreamIdleDefault         = 60 * time.Second
+	UpgradesDefault           = 256
+	UpgradeIdleDefault        = 5 * time.Minute
+	StreamDrainDefault        = 10 * time.Second
 )
 
 // Config is what the public side is told. It is complete after WithDefaults; New checks it.
@@ -39,7 +43,7 @@ type Config struct {
 	HeaderBytes int
 	// GuardedBodyBytes is the longest body of a request on a guarded route. Longer: 413. Defaults to 1 MiB.
 	GuardedBodyBytes int
-	// PlainBodyBytes is the same for all other routes; they are buffered too. Defaults to 16 MiB.
+	// PlainBodyBytes is the same for all other routes. Their bodies are streamed, so it costs no memory. 0: no limit.
 	PlainBodyBytes int
 	// CartLines is how many lines a cart may have. More: 400. Defaults to 100.
 	CartLines int
@@ -51,6 +55,9 @@ type Config struct {
 	WriteTimeout time.Duration
 	// IdleTimeout closes a keep-alive connection without a new request. Defaults to 75 s.
 	IdleTimeout time.Duration
+	// StreamDrain is how long answers that have begun, and upgraded connections, may go on once Shutdown was called; then they are broken
+	// off. Defaults to 10 s. One second before the end of Shutdown's context they are broken off anyway.
+	StreamDrain time.Duration
 
 	// TLS is how the public side speaks TLS; nil: it does not.
 	TLS *certs.Source
@@ -96,15 +103,24 @@ type Upstream struct {
 	Name string
 	// URL is http://host:port or https://host:port, without a path.
 	URL string
-	// Timeout bounds dialing, sending and the whole reply. Defaults to 3 s.
+	// Timeout bounds dialing, sending and the whole reply of an order. On a plain route it bounds the dialing, and then the wait for the
+	// reply's header from the end of the request on. Defaults to 3 s.
 	Timeout time.Duration
+	// StreamIdle is how long a plain route's backend, or the client that sends it a body, may say nothing once it has begun. However long
+	// a reply or a body is, it may go on. Defaults to 60 s.
+	StreamIdle time.Duration
+	// MaxUpgrades is how many WebSocket connections may be open there at once. Each takes one of MaxConnections, too. Negative: none, the
+	// backend never hears that an upgrade was asked for. Defaults to 256.
+	MaxUpgrades int
+	// UpgradeIdle ends a WebSocket connection on which nothing has come from either side for so long. Defaults to 5 min.
+	UpgradeIdle time.Duration
 	// DialTimeout bounds the dialing alone. Defaults to 1 s.
 	DialTimeout time.Duration
 	// MaxConnections is how many requests may be under way there at once. Defaults to 512.
 	MaxConnections int
 	// IdleTimeout closes an unused connection; keep it below the backend's own. Defaults to 4 s.
 	IdleTimeout time.Duration
-	// BodyBytes is the longest reply body. Defaults to 16 MiB.
+	// BodyBytes is the longest reply body to an order. Those of plain routes are not buffered and have no limit. Defaults to 16 MiB.
 	BodyBytes int
 	// TLS is used with https; nil: the system's authorities.
 	TLS *certs.Source
@@ -157,7 +173,6 @@ type Admit struct {
 func (c Config) WithDefaults() Config {
 	fill(&c.HeaderBytes, HeaderBytesDefault)
 	fill(&c.GuardedBodyBytes, GuardedBodyBytesDefault)
-	fill(&c.PlainBodyBytes, PlainBodyBytesDefault)
 	fill(&c.CartLines, CartLinesDefault)
 	fill(&c.AnswerBodyBytes, AnswerBodyBytesDefault)
 	fill(&c.CheckLease, CheckLeaseDefault)
@@ -167,6 +182,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.WriteTimeout, WriteTimeoutDefault)
 	fill(&c.IdleTimeout, IdleTimeoutDefault)
 	fill(&c.HandshakeTimeout, HandshakeTimeoutDefault)
+	fill(&c.StreamDrain, StreamDrainDefault)
 	upstreams := make([]Upstream, len(c.Upstreams))
 	for i, u := range c.Upstreams {
 		upstreams[i] = u.withDefaults()
@@ -180,6 +196,9 @@ func (u Upstream) withDefaults() Upstream {
 	fill(&u.DialTimeout, UpstreamDialDefault)
 	fill(&u.IdleTimeout, UpstreamIdleDefault)
 	fill(&u.MaxConnections, UpstreamConnectionDefault)
+	fill(&u.StreamIdle, StreamIdleDefault)
+	fill(&u.MaxUpgrades, UpgradesDefault)
+	fill(&u.UpgradeIdle, UpgradeIdleDefault)
 	fill(&u.BodyBytes, UpstreamBodyBytesDefault)
 	return u
 }
@@ -252,7 +271,7 @@ func (u *Upstream) validate() error {
 		return fmt.Errorf("upstreams.%s.tls needs a url of https://, it is %q", u.Name, u.URL)
 	case u.MaxConnections < 1:
 		return fmt.Errorf("upstreams.%s.max_connections is %d, must be at least 1", u.Name, u.MaxConnections)
-	case u.Timeout < 0 || u.DialTimeout < 0 || u.IdleTimeout < 0:
+	case u.Timeout < 0 || u.DialTimeout < 0 || u.IdleTimeout < 0 || u.StreamIdle < 0 || u.UpgradeIdle < 0:
 		return fmt.Errorf("upstreams.%s: time-outs must not be negative", u.Name)
 	}
 	return u.validateBreaker()

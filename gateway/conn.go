@@ -34,6 +34,9 @@ func (c *backendConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// CloseWrite ends our direction.
+func (c *backendConn) CloseWrite() error { return closeWrite(c.Conn) }
+
 // innerConn finds our connection below TLS.
 func innerConn(c net.Conn) *backendConn {
 	if t, ok := c.(*tls.Conn); ok {

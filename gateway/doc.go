@@ -24,8 +24,8 @@
 //  11. answer   the backend's reply, or a problem (problem.go, problems.md).
 //  12. leave    slot and limits are given back (exchange.go), also after a panic (handler.go).
 //
-// A plain route goes through 1–3, 5, 6, 8, 11 and 12. A status path (status.go) goes through 1–5 and asks admission what became of an
-// order; it takes nothing and is never forwarded.
+// A plain route goes through 1–3, 5, 6, 11 and 12, and between them its bytes go as they come: see below. A status path (status.go) goes
+// through 1–5 and asks admission what became of an order; it takes nothing and is never forwarded.
 //
 // # Checks
 //
@@ -34,9 +34,20 @@
 // order, so it is booked as one that was taken and held for CheckLease. A repeat is answered by the row, never by a kept answer: that one
 // went another way.
 //
+// # Plain routes
+//
+// Nothing is collected (relay.go). The body is copied beside the wait for the reply (upload.go), because a backend may answer early; the
+// reply is copied to the client's connection while the handler runs, and flushed whenever its next byte must be waited for (reply.go,
+// client.go). All waiting is done in one place (patience.go): it ends at the idle time-out, when the client has left, when the upload has
+// failed, and at the end of a shutdown. A reply or a body that breaks off ends its connection, so that nobody takes it for a whole one. A
+// WebSocket outlives its request and keeps its slot (tunnel.go).
+//
+// fasthttp reads requests as streams for that (Server.StreamRequestBody), also those of guarded routes: these read the body to its end
+// before anything else (body.go).
+//
 // # Shadow
 //
-// Whether an order is enforced is asked once it is read (Rules.Mode). In shadow it goes the way of a plain route without step 5, and
+// Whether an order is enforced is asked once it is read (Rules.Mode). In shadow it goes to the backend without step 5, as a whole, and
 // package shadow counts what would have been decided (shadow.go). What cannot be read has no SKU to ask for, so it passes only if the
 // route enforces nothing at all; only then, too, does the guarded path bind no other spelling and no other method.
 //
@@ -69,14 +80,14 @@
 //
 // # Bounds
 //
-// Header 32 KiB (431), body 1 MiB on guarded and 16 MiB on plain routes (413), 100 lines of a cart (400), PROXY header and TLS handshake 5
-// s (closed), reading 10 s (408), one slot per request under way at an upstream (503), reply header 1 MiB and body 16 MiB (beyond:
-// unknown). Bodies are buffered, not streamed. More connections than Config.Connections get a bare 503 without a body in our form, because
-// they are refused before anything is read.
+// Header 32 KiB (431), body 1 MiB on guarded routes (413), and on plain ones what Config says, 100 lines of a cart (400), PROXY header and
+// TLS handshake 5 s (closed), reading 10 s (408), one slot per request under way at an upstream (503), reply header 1 MiB, reply body to an
+// order 16 MiB (beyond: unknown). A plain request has a few buffers of 16 to 32 KiB while its bytes move. More connections than
+// Config.Connections get a bare 503 without a body in our form, because they are refused before anything is read.
 //
 // # Shutdown
 //
 // Drain makes every answer carry Connection: close. Shutdown stops accepting, lets what is in flight finish, and closes idle connections
-// and those that never sent a byte. A client that leaves early changes nothing: its order goes on and is booked, and the answer is kept
-// for its retry.
+// and those that never sent a byte. Streams and WebSockets are broken off after Config.StreamDrain. A client that leaves early changes
+// nothing for its order, which goes on and is booked, and the answer is kept for its retry; a plain request is given up.
 package gateway

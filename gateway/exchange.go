@@ -24,6 +24,7 @@ type exchange struct {
 	normal  []byte
 	folded  []byte
 	message []byte // to the backend
+	room    []byte // of a body that is read as a whole
 }
 
 // perRequest is what an exchange forgets.
@@ -37,10 +38,14 @@ type perRequest struct {
 	order   order
 	route   *route // nil: none was found
 
+	// body is the request's, once bodyRead; on a plain route only a short one is ever here.
+	body     []byte
+	bodyRead bool
+
 	// held are the things to give back, whatever happens.
 	held struct {
-		limits, slot, leave bool
-		ticket              breaker.Ticket // of leave
+		limits, slot, upgrade, leave bool
+		ticket                       breaker.Ticket // of leave
 	}
 	// pass is not nil from the admission to the booking.
 	pass *admission.Pass
@@ -52,6 +57,7 @@ type perRequest struct {
 	checking bool
 	method   []byte
 
+	finished bool
 	// what the answer was, for the metrics and the headers
 	code        stock.Code // "" = the backend's answer
 	source      admission.Source
@@ -71,7 +77,7 @@ func (e *exchange) end() {
 	e.reader.reset()
 	e.limits.Reset()
 	e.wish, e.line[0] = admission.Wish{}, stock.Line{}
-	e.message = smaller(e.message)
+	e.message, e.room = smaller(e.message), smaller(e.room)
 }
 
 // keptMessageBytes: a larger buffer is not kept, or a few large uploads would be remembered by every exchange in the pool.
@@ -96,6 +102,10 @@ func (e *exchange) giveSlot() {
 func (e *exchange) giveBack() {
 	e.giveSlot()
 	e.judge(breaker.Nothing, nil)
+	if e.held.upgrade {
+		e.held.upgrade = false
+		<-e.route.upstream.upgrades
+	}
 	if e.held.limits {
 		e.held.limits = false
 		e.setup.limits.Leave(&e.limits)
@@ -134,21 +144,34 @@ func (e *exchange) findRoute(method []byte) (p *problem) {
 func (e *exchange) refuse(p *problem) {
 	e.code = answerFor(p.code).code
 	p.write(&e.ctx.Response, !e.setup.cfg.OmitEnvoyHeader)
-	if p.hangUp {
+	switch {
+	case p.hangUp:
 		e.hangUp()
+	case e.bodyAwaited():
+		e.linger() // if what is left of the body is too much to wait for, the connection ends
 	}
 }
 
 // hangUp ends the connection after the answer: where its next request begins is in doubt.
 func (e *exchange) hangUp() {
 	e.ctx.SetConnectionClose()
+	e.linger()
+}
+
+func (e *exchange) linger() {
 	if c := sideOf(e.ctx.Conn()); c != nil {
 		c.lingers()
 	}
 }
 
-// finish puts on the answer what every answer carries, and counts it.
+// finish puts on the answer what every answer carries, and counts it. An answer that is written piece by piece is finished before its first
+// byte. It is safe to repeat.
 func (e *exchange) finish() {
+	if e.finished {
+		return
+	}
+	e.finished = true
+	_ = e.ctx.SetWriteDeadline(time.Now().Add(e.s.http.WriteTimeout)) // makes fasthttp flush this answer: see client.go
 	if e.s.draining.Load() {
 		e.ctx.SetConnectionClose()
 	}

@@ -15,6 +15,10 @@ import (
 
 // serveGuarded is the way of an order: read it, pass the limits, take a slot, be admitted, be forwarded, be booked.
 func (e *exchange) serveGuarded() {
+	if p := e.readBody(); p != nil {
+		e.refuse(p)
+		return
+	}
 	p := e.extract()
 	if e.mode() == Shadow {
 		e.serveShadow(p)
@@ -73,10 +77,10 @@ func (e *exchange) refuseUnlessKnown(p *problem) {
 
 func (e *exchange) extract() *problem {
 	r := &e.reader
-	r.head, r.target, r.body, r.token = &e.head, e.target, e.ctx.Request.Body(), e.tokenReader()
+	r.head, r.target, r.body, r.token = &e.head, e.target, e.body, e.tokenReader()
 	r.bodiless = e.checking && len(r.body) == 0
 	if len(r.body) > e.setup.cfg.GuardedBodyBytes { // a route that is only in shadow lets more in than is read
-		return e.setup.bodyTooLarge(e.setup.cfg.GuardedBodyBytes)
+		return &problem{code: stock.CodeBodyTooLarge, limit: "server.body", value: strconv.Itoa(e.setup.cfg.GuardedBodyBytes)}
 	}
 	e.order.lines = e.line[:0:1] // one line needs no memory of its own
 	return e.route.admit.extract(r, &e.order)
@@ -125,16 +129,23 @@ func (e *exchange) forward() {
 
 // send writes the message and reads the reply into the response.
 func (e *exchange) send(before time.Time) (sent bool, err error) {
-	u := e.route.upstream
-	request := &e.ctx.Request
-	out := outgoing{method: request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: request.Body(),
-		scheme: schemeOf(e.ctx.Conn()), pass: e.pass, key: u.key, now: e.s.now()}
+	out := e.outgoing()
 	var rest []byte
 	e.message, rest = out.append(e.message[:0])
 	e.ctx.Response.Header.DisableNormalizing() // the backend's names keep their case
 	e.sending = true                           // a panic from here on is an unknown outcome
-	m := message{head: e.message, rest: rest, headOnly: request.Header.IsHead(), before: before}
-	return u.exchange(&m, &e.ctx.Response)
+	m := message{head: e.message, rest: rest, headOnly: e.ctx.Request.Header.IsHead(), before: before}
+	return e.route.upstream.exchange(&m, &e.ctx.Response)
+}
+
+// outgoing is the request as far as it is known, with a body that was read.
+func (e *exchange) outgoing() outgoing {
+	out := outgoing{method: e.ctx.Request.Header.Method(), target: e.target.raw, head: &e.head, origin: e.origin, body: e.body,
+		length: len(e.body), scheme: schemeOf(e.ctx.Conn()), pass: e.pass, key: e.route.upstream.key, now: e.s.now()}
+	if len(e.body) == 0 && !e.head.sized {
+		out.length = lengthNone
+	}
+	return out
 }
 
 // neverSent gives the unit back and tells the client that nothing was ordered.

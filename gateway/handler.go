@@ -11,7 +11,7 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-// handle serves one request whose header and body are there.
+// handle serves one request whose header is there; a longer body is still on its way.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	e := s.exchanges.Get().(*exchange)
 	e.begin(s, ctx)
@@ -142,8 +142,8 @@ func (s *Server) expect(ctx *fasthttp.RequestCtx) int {
 
 // bodyAhead refuses a body that is announced as too long.
 func (e *exchange) bodyAhead() *problem {
-	if most := e.setup.bodyBytes(e.route); e.ctx.Request.Header.ContentLength() > most {
-		return e.setup.bodyTooLarge(most)
+	if most := e.setup.bodyBytes(e.route); most > 0 && e.ctx.Request.Header.ContentLength() > most {
+		return e.setup.bodyTooLarge(e.route)
 	}
 	return nil
 }

@@ -141,6 +141,34 @@ func (h *head) endsHere(name []byte) bool {
 	return false
 }
 
+// announces reports whether the request says that a field will stand in its trailer.
+func (h *head) announces(name []byte) (announced bool) {
+	h.eachToken("Trailer", func(token []byte) bool {
+		announced = bytes.EqualFold(token, name)
+		return !announced
+	})
+	return announced
+}
+
+// takesTrailers reports whether the client wants the trailers of an answer.
+func (h *head) takesTrailers() (takes bool) {
+	h.eachToken("TE", func(token []byte) bool {
+		takes = named(token, "trailers")
+		return !takes
+	})
+	return takes
+}
+
+// asksForWebSocket reports whether a request asks for an upgrade to WebSocket and nothing else (RFC 6455 section 4.1). Of other upgrades
+// the backend never hears: h2c would be a way around all that is decided by request.
+func (h *head) asksForWebSocket(header *fasthttp.RequestHeader) bool {
+	if !header.IsGet() || !header.IsHTTP11() || h.sized || !h.endsHere([]byte("Upgrade")) {
+		return false
+	}
+	value, _, again := h.find("Upgrade")
+	return !again && named(value, "websocket")
+}
+
 func digitsOnly(b []byte) bool {
 	for _, c := range b {
 		if c < '0' || c > '9' {

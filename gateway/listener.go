@@ -28,6 +28,10 @@ type clientSide struct {
 	opened    time.Time
 	from      *listener
 	scan      headScan
+
+	// Both belong to the goroutine that serves the connection.
+	mute   bool    // what is written goes nowhere; see client.go
+	tunnel *tunnel // nil: there was no upgrade
 }
 
 // Read is the connection's, but ends with errBareLF behind a head that has no end.
@@ -38,9 +42,6 @@ func (c *clientSide) Read(b []byte) (int, error) {
 	}
 	return n, err
 }
-
-// Write is the connection's.
-func (c *clientSide) Write(b []byte) (int, error) { return c.stream.Write(b) }
 
 // RemoteAddr is the client's address as far as the connection tells it.
 func (c *clientSide) RemoteAddr() net.Addr {
@@ -59,10 +60,7 @@ func (c *clientSide) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return net.ErrClosed
 	}
-	whole := c.Conn
-	if secure := c.secure.Load(); secure != nil {
-		whole = secure // it says that it closes, so that nobody can pretend it
-	}
+	whole := c.whole() // TLS says that it closes, so that nobody can pretend it
 	if half, ok := whole.(interface{ CloseWrite() error }); ok && c.lingering.Load() && half.CloseWrite() == nil {
 		c.drain(whole)
 	}

@@ -22,6 +22,8 @@ type metrics struct {
 	untrusted prometheus.Counter
 	broken    prometheus.Counter
 	ungreeted *prometheus.CounterVec // reason
+	cuts      *prometheus.CounterVec // upstream, by
+	upgrades  *prometheus.GaugeVec   // upstream
 
 	// Of the labels in use. mu also guards that no series of a name comes about after it is gone.
 	mu        sync.Mutex
@@ -53,9 +55,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		ungreeted: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "ungreeted_connections_total",
 			Help: "Connections ended before their first request: no proper PROXY header or TLS handshake in time, or none may be there."},
 			[]string{"reason"}),
+		cuts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: "answers_broken_off_total",
+			Help: "Requests of plain routes that ended without their whole answer, by who ended them: backend, client, idle or shutdown."},
+			[]string{"upstream", "by"}),
+		upgrades: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: "upgraded_connections",
+			Help: "WebSocket connections that are open now."}, []string{"upstream"}),
 	}
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.upstream, m.full, m.outcomes, m.panics, m.untrusted, m.broken,
-		m.ungreeted} {
+		m.ungreeted, m.cuts, m.upgrades} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -129,6 +136,8 @@ func (m *metrics) keep(routes, upstreams map[string]bool) {
 			by := prometheus.Labels{"upstream": name}
 			m.upstream.DeletePartialMatch(by)
 			m.full.DeletePartialMatch(by)
+			m.cuts.DeletePartialMatch(by)
+			m.upgrades.DeletePartialMatch(by)
 		}
 	}
 }
@@ -194,6 +203,8 @@ func sourceIndex(s admission.Source) int {
 type upstreamMetrics struct {
 	full                      prometheus.Counter
 	answered, unsent, unknown prometheus.Observer
+	upgrades                  prometheus.Gauge
+	cuts                      map[cutReason]prometheus.Counter
 }
 
 // ofUpstream gives an upstream's collectors, the same as long as the name is in use.
@@ -206,7 +217,11 @@ func (m *metrics) ofUpstream(name string) *upstreamMetrics {
 	u := &upstreamMetrics{full: m.full.WithLabelValues(name),
 		answered: m.upstream.WithLabelValues(name, "answered"),
 		unsent:   m.upstream.WithLabelValues(name, "never_sent"),
-		unknown:  m.upstream.WithLabelValues(name, "unknown")}
+		unknown:  m.upstream.WithLabelValues(name, "unknown"),
+		upgrades: m.upgrades.WithLabelValues(name), cuts: map[cutReason]prometheus.Counter{}}
+	for _, by := range [...]cutReason{cutByBackend, cutByClient, cutBySilence, cutByShutdown} {
+		u.cuts[by] = m.cuts.WithLabelValues(name, string(by))
+	}
 	m.upstreams[name] = u
 	return u
 }

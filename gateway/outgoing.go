@@ -18,12 +18,21 @@ type outgoing struct {
 	head   *head
 	origin origin
 	body   []byte
+	length int    // of the body, which is in body or follows; lengthChunked, lengthNone
 	scheme string // of the listener
+	// websocket: the client asks for this upgrade, and may have it.
+	websocket bool
 
 	pass *admission.Pass // nil: a plain route
 	key  *SignKey        // nil: no signature
 	now  time.Time
 }
+
+// What length may be beside a number of bytes. They are fasthttp's.
+const (
+	lengthChunked = -1
+	lengthNone    = -2
+)
 
 // joinedBytes: a body up to this goes into one write with the head. A longer one is not worth the copy.
 const joinedBytes = 16 << 10
@@ -41,14 +50,33 @@ func (o *outgoing) append(dst []byte) (message, rest []byte) {
 			dst = appendText(dst, "Idempotency-Key", o.requestKey())
 		}
 	}
-	if o.head.sized || len(o.body) > 0 {
-		dst = append(strconv.AppendInt(append(dst, "Content-Length: "...), int64(len(o.body)), 10), "\r\n"...)
-	}
-	dst = append(dst, "\r\n"...)
+	dst = append(o.appendHops(dst), "\r\n"...)
 	if len(o.body) > joinedBytes {
 		return dst, o.body
 	}
 	return append(dst, o.body...), nil
+}
+
+// appendHops writes the fields of our connection to the backend: how the body is framed, and what is asked of this hop.
+func (o *outgoing) appendHops(dst []byte) []byte {
+	switch {
+	case o.length >= 0:
+		dst = appendInt(dst, "Content-Length", int64(o.length))
+	case o.length == lengthChunked:
+		dst = append(dst, "Transfer-Encoding: chunked\r\n"...)
+		for _, f := range o.head.fields {
+			if named(f.name, "Trailer") {
+				dst = appendField(dst, "Trailer", f.value)
+			}
+		}
+	}
+	switch {
+	case o.websocket:
+		dst = append(dst, "Connection: Upgrade\r\nUpgrade: websocket\r\n"...)
+	case o.pass == nil && o.head.takesTrailers():
+		dst = append(dst, "Connection: TE\r\nTE: trailers\r\n"...)
+	}
+	return dst
 }
 
 func (o *outgoing) requestKey() string {

@@ -3,25 +3,50 @@ package gateway
 import (
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/stockgate/stockgate/gateway/admission"
 	"github.com/stockgate/stockgate/stock"
 )
 
-// servePlain proxies a request of a route without admit: limits and a slot, and then as it is.
+// servePlain proxies a request of a route without admit as it is: limits and a slot, and then its bytes and those of the reply as they
+// come.
 func (e *exchange) servePlain() {
+	if p := e.bodyAhead(); p != nil {
+		p.hangUp = true
+		e.refuse(p)
+		return
+	}
+	if !e.bodyAwaited() {
+		if p := e.readBody(); p != nil {
+			e.refuse(p)
+			return
+		}
+	}
 	if p := e.passBreaker(); p != nil {
 		e.refuse(p)
 		return
 	}
-	if e.enter() && e.takeSlot() {
-		e.proxy()
+	if !e.enter() || !e.takeSlot() {
+		return
 	}
+	side := sideOf(e.ctx.Conn())
+	if side == nil { // every listener makes them
+		e.refuse(&problem{code: stock.CodeInternal})
+		return
+	}
+	u := e.route.upstream
+	r := relay{e: e, u: u, side: side, out: clientWriter{side: side, wait: e.s.http.WriteTimeout}}
+	if cap(u.upgrades) > 0 && e.head.asksForWebSocket(&e.ctx.Request.Header) {
+		if p := u.takeUpgrade(); p != nil {
+			e.refuse(p)
+			return
+		}
+		e.held.upgrade, r.websocket = true, true
+	}
+	r.run()
 }
 
-// proxy sends the request once, as it is, and answers. It has a slot. kind is what the answer says of an order; whole: it came as a
-// whole.
+// proxy sends the request once, as it is, with a body that was read, and answers with a reply that was read as a whole. It has a slot.
+// kind is what the answer says of an order; whole: it came as a whole.
 func (e *exchange) proxy() (kind admission.OutcomeKind, whole bool) {
 	begin := time.Now()
 	sent, err := e.send(time.Time{})
@@ -35,12 +60,9 @@ func (e *exchange) proxy() (kind admission.OutcomeKind, whole bool) {
 		return kindOf(header.StatusCode(), cleanReply(header)), true
 	}
 	e.judge(verdictOfError(err), err)
-	e.s.log.Warn("a backend did not answer a request that needs no stock", zap.String("route", e.route.name), zap.String("upstream", u.name),
-		zap.Bool("sent", sent), zap.Error(err))
+	e.unanswered(sent, err)
 	if !sent {
-		e.refuse(&problem{code: stock.CodeBackendFailed, detail: "upstream " + u.name + " was not reached"})
 		return admission.NeverSent, false
 	}
-	e.refuse(&problem{code: stock.CodeOutcomeUnknown, detail: u.noReply(err)})
 	return admission.Unknown, false
 }

@@ -85,6 +85,8 @@ type Server struct {
 	base      context.Context // of admissions: it outlives every client
 	exchanges sync.Pool
 	draining  atomic.Bool
+	cutting   atomic.Bool  // what is only a stream must end now
+	tunnels   atomic.Int64 // open ones
 
 	mu        sync.Mutex
 	listeners []*listener
@@ -132,7 +134,7 @@ func (s *Server) newHTTP(cfg *Config) *fasthttp.Server {
 		ReadTimeout:                  cfg.ReadTimeout,
 		WriteTimeout:                 cfg.WriteTimeout,
 		IdleTimeout:                  cfg.IdleTimeout,
-		MaxRequestBodySize:           cfg.GuardedBodyBytes, // headerReceived has the last word
+		StreamRequestBody:            true, // the route decides how a body is read: body.go, upload.go
 		CloseOnShutdown:              true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultServerHeader:        true,
@@ -173,10 +175,13 @@ const (
 	silencePoll  = 50 * time.Millisecond
 )
 
-// Shutdown stops accepting, lets the requests in flight finish, and closes idle connections. If ctx ends before, it returns ctx's error
-// and leaves the rest running; the process then ends them. Admission is drained by its owner, afterwards.
+// Shutdown stops accepting, lets the requests in flight finish, and closes idle connections. What is only a stream by then, an answer that
+// goes on and on or a WebSocket, is broken off after Config.StreamDrain. If ctx ends before, it returns ctx's error and leaves the rest
+// running; the process then ends them. Admission is drained by its owner, afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
+	cut := time.AfterFunc(s.timeForStreams(ctx), func() { s.cutting.Store(true) })
+	defer cut.Stop()
 	done := make(chan error, 1)
 	go func() { done <- s.stopHTTP(ctx) }()
 	poll := time.NewTicker(silencePoll)
@@ -184,6 +189,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for {
 		select {
 		case err := <-done:
+			if err == nil {
+				err = s.awaitTunnels(ctx, poll.C)
+			}
 			s.closeUpstreams()
 			return err
 		case <-poll.C:
@@ -207,6 +215,26 @@ func (s *Server) stopHTTP(ctx context.Context) error {
 	return errors.Join(errs[:]...)
 }
 
+// timeForStreams leaves them the time to end before the context does.
+func (s *Server) timeForStreams(ctx context.Context) time.Duration {
+	most := s.setup.Load().cfg.StreamDrain
+	if end, ok := ctx.Deadline(); ok {
+		return max(min(most, time.Until(end)-2*lookEvery), 0)
+	}
+	return most
+}
+
+func (s *Server) awaitTunnels(ctx context.Context, poll <-chan time.Time) error {
+	for s.tunnels.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-poll:
+		}
+	}
+	return nil
+}
+
 func (s *Server) closeSilent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,10 +255,12 @@ func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
 	if side == nil {
 		return
 	}
+	side.tunnel.abandon(state)
 	switch state {
 	case fasthttp.StateNew:
 		return
 	case fasthttp.StateIdle:
+		side.mute = false
 		side.scan.arm()
 		return
 	case fasthttp.StateActive:
@@ -241,15 +271,10 @@ func (s *Server) connState(c net.Conn, state fasthttp.ConnState) {
 	}
 }
 
-// headerReceived tells fasthttp how long the body may be.
-func (s *Server) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
-	return fasthttp.RequestConfig{MaxRequestBodySize: s.setup.Load().bodyBytesOf(h)}
-}
-
 // unreadable answers a request that fasthttp could not read. The connection ends with it.
 func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	s.metrics.broken.Inc()
-	p := s.whyUnreadable(ctx, err)
+	p := s.whyUnreadable(err)
 	p.write(&ctx.Response, !s.setup.Load().cfg.OmitEnvoyHeader)
 	s.unrouted.answered(p.code, 0, "")
 	if side := sideOf(ctx.Conn()); side != nil {
@@ -257,14 +282,14 @@ func (s *Server) unreadable(ctx *fasthttp.RequestCtx, err error) {
 	}
 }
 
-func (s *Server) whyUnreadable(ctx *fasthttp.RequestCtx, err error) *problem {
+func (s *Server) whyUnreadable(err error) *problem {
 	var small *fasthttp.ErrSmallBuffer
 	switch {
+	case errors.Is(err, fasthttp.ErrBodyTooLarge): // of a check; other bodies are read by their route
+		most := s.setup.Load().checkBodyBytes()
+		return &problem{code: stock.CodeBodyTooLarge, limit: "server.body, server.plain_body", value: strconv.Itoa(most)}
 	case errors.As(err, &small):
 		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.http.ReadBufferSize)}
-	case errors.Is(err, fasthttp.ErrBodyTooLarge):
-		u := s.setup.Load()
-		return u.bodyTooLarge(u.bodyBytesOf(&ctx.Request.Header))
 	case errors.Is(err, errBareLF):
 		return badRequest("", errBareLF.Error())
 	case isTimeout(err):

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 
@@ -98,39 +99,30 @@ func (s *Server) Upstreams() []UpstreamStats {
 	return list
 }
 
-// bodyBytes is the longest body on a route; nil: unknown route.
+// checkBodyBytes is the longest body of a check, which is read as a whole, for whatever route it is.
+func (u *setup) checkBodyBytes() int {
+	return max(u.cfg.GuardedBodyBytes, cmp.Or(u.cfg.PlainBodyBytes, ShadowBodyBytesDefault))
+}
+
+// bodyBytes is the longest body on a route; 0: no limit.
 func (u *setup) bodyBytes(r *route) int {
-	switch {
-	case r == nil || r.bound() && !r.open():
-		return u.cfg.GuardedBodyBytes
-	case r.guarded():
-		return max(u.cfg.GuardedBodyBytes, u.cfg.PlainBodyBytes)
+	if r.bound() {
+		return u.bufferedBytes(r)
 	}
 	return u.cfg.PlainBodyBytes
 }
 
-// bodyBytesOf is bodyBytes of the route that a header leads to. Most bodies fit in both bounds, so that the route need not be looked for.
-func (u *setup) bodyBytesOf(h *fasthttp.RequestHeader) int {
-	smaller := min(u.cfg.GuardedBodyBytes, u.cfg.PlainBodyBytes)
-	if n := h.ContentLength(); n >= 0 && n <= smaller || n == -2 {
-		return smaller
+// bufferedBytes is the longest body on a route whose requests are read as a whole. One that is only in shadow lets through what a plain
+// route would, as far as that fits in memory.
+func (u *setup) bufferedBytes(r *route) int {
+	if !r.open() {
+		return u.cfg.GuardedBodyBytes
 	}
-	path := h.RequestURI()
-	for i, c := range path {
-		if c == '?' {
-			path = path[:i]
-			break
-		}
-	}
-	var r *route
-	if len(path) > 0 && path[0] == '/' {
-		r, _ = u.table.match(h.Method(), path, appendNormal(nil, path), appendFolded(nil, path))
-	}
-	return u.bodyBytes(r)
+	return u.checkBodyBytes()
 }
 
-func (u *setup) bodyTooLarge(most int) *problem {
-	limit := "server.plain_body"
+func (u *setup) bodyTooLarge(r *route) *problem {
+	most, limit := u.bodyBytes(r), "server.plain_body"
 	if most == u.cfg.GuardedBodyBytes {
 		limit = "server.body"
 	}

@@ -28,7 +28,10 @@ func startParsingBackend(t *testing.T) *parsingBackend {
 	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body []byte
 		if r.URL.RawQuery != "unread" {
-			body, _ = io.ReadAll(r.Body)
+			var err error
+			if body, err = io.ReadAll(r.Body); err != nil {
+				return // no request: plain routes are streamed, and a body whose framing breaks later is broken off
+			}
 		}
 		b.mu.Lock()
 		b.seen = append(b.seen, fmt.Sprintf("%s %s %s %q %v", r.Method, r.RequestURI, r.Host, body, tampered(r)))
@@ -138,7 +141,7 @@ func tryTechnique(t *testing.T, g *gate, b *parsingBackend, one technique, targe
 	}
 }
 
-// sentTo is how many requests a gateway has sent to its upstream.
+// sentTo is how many requests a gateway has sent to its upstream as a whole: a reply came.
 func sentTo(t *testing.T, g *gate) int {
 	t.Helper()
 	families, err := g.reg.Gather()
@@ -149,7 +152,11 @@ func sentTo(t *testing.T, g *gate) int {
 	for _, f := range families {
 		if f.GetName() == "stockgate_upstream_duration_seconds" {
 			for _, m := range f.GetMetric() {
-				n += int(m.GetHistogram().GetSampleCount())
+				for _, l := range m.GetLabel() {
+					if l.GetValue() == "answered" {
+						n += int(m.GetHistogram().GetSampleCount())
+					}
+				}
 			}
 		}
 	}

@@ -35,6 +35,10 @@ type upstream struct {
 	health                    string           // path that its probe asks; "": it only connects
 	breakerKey, breakerDetail string
 
+	streamIdle  time.Duration
+	upgradeIdle time.Duration
+	upgrades    chan struct{} // a slot for each upgraded connection, besides its slot as a request
+
 	// wide holds readers for the rare reply whose header does not fit in the usual buffer.
 	wide sync.Pool
 }
@@ -50,7 +54,7 @@ func newUpstream(c Upstream, m *upstreamMetrics, log *zap.Logger) (*upstream, er
 		return nil, fmt.Errorf("upstreams.%s.url: %w", c.Name, err)
 	}
 	u := &upstream{name: c.Name, slots: make(chan struct{}, c.MaxConnections), tls: secureFor(parsed, c.TLS), timeout: c.Timeout, dialing: c.DialTimeout,
-		body: c.BodyBytes, metrics: m}
+		body: c.BodyBytes, metrics: m, streamIdle: c.StreamIdle, upgradeIdle: c.UpgradeIdle, upgrades: make(chan struct{}, max(c.MaxUpgrades, 0))}
 	if len(c.SignKeys) > 0 {
 		u.key = &c.SignKeys[0]
 	}
