@@ -40,7 +40,8 @@ type fakeAdmission struct {
 	mu     sync.Mutex
 	wishes []admission.Wish
 	booked []admission.Outcome
-	behind int // of booked, those that nobody waited for
+	behind int                       // of booked, those that nobody waited for
+	passes map[*admission.Pass][]int // where in booked the outcomes of each pass are
 }
 
 func (f *fakeAdmission) Recall(_ context.Context, w *admission.Wish) (admission.Decision, bool) {
@@ -90,13 +91,30 @@ func (f *fakeAdmission) Admit(_ context.Context, w *admission.Wish) admission.De
 	f.wishes = append(f.wishes, wish)
 	f.mu.Unlock()
 	if f.decide != nil {
-		return f.decide(&wish)
+		return f.gave(f.decide(&wish))
 	}
-	return admission.Decision{Source: admission.SourceRedis, Pass: passFor(&wish)}
+	return f.gave(admission.Decision{Source: admission.SourceRedis, Pass: passFor(&wish)})
 }
 
-func (f *fakeAdmission) Book(_ context.Context, _ *admission.Pass, o admission.Outcome) {
+// gave keeps the pass of a decision.
+func (f *fakeAdmission) gave(d admission.Decision) admission.Decision {
+	if d.Pass == nil {
+		return d
+	}
 	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.passes == nil {
+		f.passes = map[*admission.Pass][]int{}
+	}
+	f.passes[d.Pass] = nil
+	return d
+}
+
+func (f *fakeAdmission) Book(_ context.Context, p *admission.Pass, o admission.Outcome) {
+	f.mu.Lock()
+	if _, known := f.passes[p]; known {
+		f.passes[p] = append(f.passes[p], len(f.booked))
+	}
 	f.booked = append(f.booked, o)
 	f.mu.Unlock()
 	if f.onBook != nil {
@@ -128,6 +146,26 @@ func (f *fakeAdmission) outcome(t *testing.T) admission.Outcome {
 	return f.booked[0]
 }
 
+// settled checks that every pass has exactly one outcome, and counts the passes and those of them that may never have reached a backend.
+func (f *fakeAdmission) settled(t *testing.T) (passes, unsent int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, of := range f.passes {
+		if len(of) != 1 {
+			t.Errorf("a pass has %d outcomes, want exactly 1", len(of))
+			continue
+		}
+		if kind := f.booked[of[0]].Kind; kind == admission.NeverSent || kind == admission.Unknown {
+			unsent++
+		}
+	}
+	if len(f.booked) != len(f.passes) {
+		t.Errorf("%d outcomes for %d passes", len(f.booked), len(f.passes))
+	}
+	return len(f.passes), unsent
+}
+
 func (f *fakeAdmission) outcomes() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -153,6 +191,7 @@ type gate struct {
 	adm  *fakeAdmission
 	reg  *prometheus.Registry
 	done chan error
+	end  sync.Once
 }
 
 // startGate runs a server with one guarded route, POST /orders, and a plain one for the rest, before the backend at addr.
@@ -191,7 +230,10 @@ func startGate(t *testing.T, addr string, change ...func(*Config, *Parts)) *gate
 	return g
 }
 
-func (g *gate) stop() {
+// stop ends the server once its requests are answered. It may be called again.
+func (g *gate) stop() { g.end.Do(g.shutDown) }
+
+func (g *gate) shutDown() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := g.Shutdown(ctx); err != nil {
