@@ -29,7 +29,7 @@ func serveDemo(ctx context.Context, at config.DemoAddresses, out io.Writer) erro
 	if problems := config.Validate(cfg); len(problems) > 0 {
 		return ofDemoFlags(problems)
 	}
-	log, err := newLogger(cfg.Log)
+	log, _, err := newLogger(cfg.Log)
 	if err != nil {
 		return err
 	}

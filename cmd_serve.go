@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,8 @@ func newServeCommand() *cobra.Command {
 		Short: "Run the gateway",
 		Long: `Run the gateway until SIGTERM or SIGINT; then it drains: it is not ready any more, finishes what is in flight, writes down what
 became of it, and ends.
+
+It reads the file again when it changes, or on SIGHUP, or on POST /v1/reload of the control side, and takes all of it into use or nothing.
 
 --demo needs nothing installed: Redis inside the process, SQLite in a temporary folder and a sample order service.`,
 		Example: "  stockgate serve --demo\n  stockgate serve --config /etc/stockgate/config.yaml",
@@ -54,16 +58,32 @@ func serveFile(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	log, err := newLogger(cfg.Log)
+	log, level, err := newLogger(cfg.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = log.Sync() }()
-	return serve(ctx, cfg, log)
+	hups := make(chan os.Signal, 1) // also before there is a gateway, or the first SIGHUP would end the process
+	signal.Notify(hups, syscall.SIGHUP)
+	defer signal.Stop(hups)
+	return serve(ctx, cfg, log, func(a *app) {
+		a.level, a.reloader = level, newReloader(a, file)
+		go func() {
+			for {
+				select {
+				case <-hups:
+					a.reloader.hup()
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	})
 }
 
 // serve refuses what this version would run otherwise than written, and tells what it runs in another way.
-func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
+// ready is called before it runs.
+func serve(ctx context.Context, cfg *config.Config, log *zap.Logger, ready func(*app)) error {
 	if refused := config.Refusals(cfg); len(refused) > 0 {
 		return fmt.Errorf("this version cannot serve the configuration:\n%w", refused)
 	}
@@ -74,14 +94,15 @@ func serve(ctx context.Context, cfg *config.Config, log *zap.Logger) error {
 	if err != nil {
 		return err
 	}
+	ready(app)
 	return app.run(ctx)
 }
 
-// newLogger writes to standard error: json for machines, console for people.
-func newLogger(cfg config.Log) (*zap.Logger, error) {
-	level, err := zapcore.ParseLevel(cfg.Level)
+// newLogger writes to standard error: json for machines, console for people. Its level can be changed.
+func newLogger(cfg config.Log) (*zap.Logger, zap.AtomicLevel, error) {
+	level, err := zap.ParseAtomicLevel(cfg.Level)
 	if err != nil {
-		return nil, fmt.Errorf("log.level: %w", err)
+		return nil, level, fmt.Errorf("log.level: %w", err)
 	}
 	enc := zap.NewProductionEncoderConfig()
 	enc.EncodeTime, enc.TimeKey, enc.EncodeDuration = zapcore.RFC3339NanoTimeEncoder, "time", zapcore.StringDurationEncoder
@@ -92,5 +113,5 @@ func newLogger(cfg config.Log) (*zap.Logger, error) {
 	}
 	// In an outage thousands of requests have the same to say: of each message a second's first ten are written, then one in a hundred.
 	core := zapcore.NewSamplerWithOptions(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), level), time.Second, 10, 100)
-	return zap.New(core), nil
+	return zap.New(core), level, nil
 }

@@ -83,6 +83,9 @@ var (
 	descClockOffset      = desc("clock_offset_seconds", "How far the database's clock is ahead of this gateway's. Windows and forward-by follow the database's.")
 	descClockUncertainty = desc("clock_offset_uncertainty_seconds", "How wrong stockgate_clock_offset_seconds may be: half of the time that the measuring took.")
 	descRules            = desc("rules_version", "Version of the rules of the sale that this gateway uses; 0: its own, the database was not reached yet.")
+	descReloadOK         = desc("config_last_reload_success", "1: the configuration file, as last looked at, is in use; 0: it cannot be used, and what was before goes on. Alert on it.")
+	descReloadAt         = desc("config_last_reload_success_timestamp_seconds", "Since when the configuration that is in use is.")
+	descReloads          = desc("config_reloads_total", "Changed configuration files, by what became of them: taken, or refused.", "result")
 	descNotAudited       = desc("audit_left_out_skus", "SKUs left out of the last audit, because their ledger is too long to read online.")
 )
 
@@ -99,6 +102,7 @@ func (c appCollector) Collect(out chan<- prometheus.Metric) {
 		e.gauge(descClockUncertainty, uncertainty.Seconds())
 	}
 	e.gauge(descRules, float64(c.a.sale.current.Load().version))
+	c.reloads(e)
 	c.database(e)
 	c.upstreams(e)
 	c.tokens(e)
@@ -114,6 +118,22 @@ func (c appCollector) Collect(out chan<- prometheus.Metric) {
 		e.counter(descJobFailures, s.Failures, l.Name())
 	}
 	c.audit(e)
+}
+
+func (c appCollector) reloads(e emitter) {
+	if c.a.reloader == nil {
+		return
+	}
+	tries, ok := c.a.reloader.counts()
+	success := 0.0
+	if ok {
+		success = 1
+	}
+	e.gauge(descReloadOK, success)
+	e.gauge(descReloadAt, seconds(c.a.reloader.loaded.Load().at))
+	for result, n := range tries {
+		e.counter(descReloads, n, result)
+	}
 }
 
 var classNames = [stock.ClassesOfWork]string{"forwarded", "prededuct", "database"}

@@ -80,12 +80,12 @@ func (a *app) run(ctx context.Context) error {
 
 // stopServing is not ready any more, takes no new connections, and lets what is in flight finish.
 func (a *app) stopServing() error {
-	a.log.Info("draining", zap.Duration("at most", a.cfg.Server.Drain.Std()))
+	a.log.Info("draining", zap.Duration("at most", a.config().Server.Drain.Std()))
 	a.readiness.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), a.cfg.Server.Drain.Std())
+	ctx, cancel := context.WithTimeout(context.Background(), a.config().Server.Drain.Std())
 	defer cancel()
 	if err := a.server.Shutdown(ctx); err != nil {
-		return fmt.Errorf("requests were still in flight after server.drain = %s: %w", a.cfg.Server.Drain, err)
+		return fmt.Errorf("requests were still in flight after server.drain = %s: %w", a.config().Server.Drain, err)
 	}
 	return nil
 }
@@ -114,6 +114,9 @@ func (a *app) startJobs(ctx context.Context, core *core, wg *sync.WaitGroup) {
 		run(a.tokens.Run)
 	}
 	run(a.filters.Limits.Run)
+	if a.reloader != nil {
+		run(a.reloader.run)
+	}
 }
 
 func (a *app) drain(stopJobs context.CancelFunc, jobs *sync.WaitGroup) error {

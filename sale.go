@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,15 +33,25 @@ type saleStore interface {
 // sale is what admission depends on: the rules of the deployment, as the database has them, judged by the database's clock. All replicas
 // use the newest version, whatever their own file says.
 type sale struct {
-	own     *rules.Rules // of this replica's configuration
-	asked   int64        // admission_version
+	offered atomic.Pointer[offer]
 	store   saleStore
 	clock   func() time.Time // the database's; zero: not known yet
 	log     *zap.Logger
 	loop    *loop.Loop
+	taking  sync.Mutex // of changes of current
 	current atomic.Pointer[saleVersion]
 	// anyAhead reports whether a SKU sells ahead in the database, whatever the rules say; nil: none does.
 	anyAhead func() bool
+}
+
+// offer is what this replica's configuration says.
+type offer struct {
+	content string
+	asked   int64 // admission_version
+}
+
+func offerOf(c *config.Config) offer {
+	return offer{content: string(rulesOf(c).Content()), asked: c.AdmissionVersion}
 }
 
 type saleVersion struct {
@@ -48,8 +60,10 @@ type saleVersion struct {
 }
 
 func newSale(cfg *config.Config, store saleStore, clock func() time.Time, log *zap.Logger) (*sale, error) {
-	s := &sale{own: rulesOf(cfg), asked: cfg.AdmissionVersion, store: store, clock: clock, log: log}
-	book, err := rules.Compile(s.own)
+	s := &sale{store: store, clock: clock, log: log}
+	own := offerOf(cfg)
+	s.offered.Store(&own)
+	book, err := rules.Compile(rulesOf(cfg))
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +74,8 @@ func newSale(cfg *config.Config, store saleStore, clock func() time.Time, log *z
 
 // join stores this replica's rules if they are newer than the database's, and takes those that count.
 func (s *sale) join(ctx context.Context) error {
-	newest, seen, err := s.store.StoreAdmission(ctx, string(s.own.Content()), s.asked)
+	own := s.offered.Load()
+	newest, seen, err := s.store.StoreAdmission(ctx, own.content, own.asked)
 	if err != nil {
 		return err
 	}
@@ -69,8 +84,35 @@ func (s *sale) join(ctx context.Context) error {
 	}
 	if seen {
 		s.log.Warn("the database has newer rules than this configuration; they are used. To make this configuration's the newest, set admission_version above version",
-			zap.Int64("version", newest.Version), zap.Int64("admission_version", s.asked))
+			zap.Int64("version", newest.Version), zap.Int64("admission_version", own.asked))
 	}
+	return nil
+}
+
+// renew offers the rules of another configuration, as a start does, if they are others than this replica has offered. Rules that the
+// database has replaced before are an error, and nothing has changed then: they would not be what is used.
+func (s *sale) renew(ctx context.Context, next *config.Config) error {
+	own := offerOf(next)
+	if own == *s.offered.Load() {
+		return nil
+	}
+	if _, err := rules.Compile(rulesOf(next)); err != nil {
+		return config.Problems{{Rule: err.Error()}}
+	}
+	newest, seen, err := s.store.StoreAdmission(ctx, own.content, own.asked)
+	switch {
+	case errors.Is(err, ledger.ErrAdmissionVersion):
+		return config.Problems{{Key: "admission_version", Line: next.Line("admission_version"), Rule: err.Error()}}
+	case err != nil:
+		return fmt.Errorf("the rules of the sale cannot be stored: %w", err)
+	case seen:
+		return config.Problems{{Key: "admission_version", Line: next.Line("admission_version"), Rule: fmt.Sprintf(
+			"must be above %d, the version of the rules in use: the database has had these rules before, and replaced them", newest.Version)}}
+	}
+	if err := s.take(newest); err != nil {
+		return err
+	}
+	s.offered.Store(&own)
 	return nil
 }
 
@@ -91,6 +133,11 @@ func (s *sale) take(newest stock.Admission) error {
 	book, err := rules.Compile(parsed)
 	if err != nil {
 		return fmt.Errorf("rules of admission version %d: %w", newest.Version, err)
+	}
+	s.taking.Lock()
+	defer s.taking.Unlock()
+	if newest.Version < s.current.Load().version {
+		return nil // a newer one was taken meanwhile
 	}
 	s.current.Store(&saleVersion{version: newest.Version, book: book})
 	s.log.Info("rules taken", zap.Int64("version", newest.Version))

@@ -40,6 +40,16 @@ func saleOf(t *testing.T, activity config.Activity, clock func() time.Time) (*sa
 	return s, table
 }
 
+// ownRules are those that the sale's configuration has.
+func ownRules(t *testing.T, s *sale) *rules.Rules {
+	t.Helper()
+	own, err := rules.Parse([]byte(s.offered.Load().content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
 func activity(starts time.Time) config.Activity {
 	return config.Activity{ID: "sale", Starts: starts, Ends: starts.Add(time.Hour), SKUs: []config.Pattern{"sku-*"}, PurchaseLimit: 2,
 		Hold: config.Duration(10 * time.Minute), LateConfirm: config.LateRetake, Outside: config.OutsideRefuse}
@@ -77,8 +87,8 @@ func TestRulesAreThoseOfTheDatabase(t *testing.T) {
 	if err := s.join(t.Context()); err != nil || s.current.Load().version != 1 {
 		t.Fatalf("join: version %d, %v", s.current.Load().version, err)
 	}
-	newer := *s.own
-	newer.Activities = []rules.Activity{s.own.Activities[0]}
+	newer := ownRules(t, s)
+	newer.Activities = newer.Activities[:1]
 	newer.Activities[0].PurchaseLimit = 5
 	table.newest = stock.Admission{Version: 2, Content: string(newer.Content())}
 	if err := s.pass(t.Context()); err != nil {
@@ -100,7 +110,7 @@ func TestRulesAreThoseOfTheDatabase(t *testing.T) {
 func TestOldRulesDoNotComeBackWithARestart(t *testing.T) {
 	now := time.Now()
 	s, table := saleOf(t, activity(now), func() time.Time { return now })
-	newer := *s.own
+	newer := ownRules(t, s)
 	newer.Defaults.MaxQty = 3
 	table.newest, table.seen = stock.Admission{Version: 7, Content: string(newer.Content())}, true
 	if err := s.join(t.Context()); err != nil {
@@ -114,16 +124,17 @@ func TestOldRulesDoNotComeBackWithARestart(t *testing.T) {
 func TestModeFollowsTheRules(t *testing.T) {
 	now := time.Now()
 	s, _ := saleOf(t, activity(now), func() time.Time { return now })
-	for i := range s.own.Routes {
-		s.own.Routes[i].Shadow = true
+	own := ownRules(t, s)
+	for i := range own.Routes {
+		own.Routes[i].Shadow = true
 	}
 	if s.Mode("place-order", "sku-1") != gateway.Enforce {
 		t.Error("the book changed with what it was made of")
 	}
-	if err := s.take(stock.Admission{Version: 1, Content: string(s.own.Content())}); err != nil {
+	if err := s.take(stock.Admission{Version: 1, Content: string(own.Content())}); err != nil {
 		t.Fatal(err)
 	}
-	if route := s.own.Routes[0].Name; s.Mode(route, "sku-1") != gateway.Shadow || s.Mode(route, "") != gateway.Shadow {
+	if route := own.Routes[0].Name; s.Mode(route, "sku-1") != gateway.Shadow || s.Mode(route, "") != gateway.Shadow {
 		t.Error("shadow: true does not hold")
 	}
 }

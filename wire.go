@@ -46,7 +46,10 @@ const (
 // app is one gateway: everything that is there before the database was reached, and core, which is there afterwards. The public side is
 // there from the start: what it cannot admit yet it refuses, so that no request waits for the database unseen.
 type app struct {
-	cfg       *config.Config
+	cfg       *config.Config                // as it was at the start; of what a reload may change use config
+	live      atomic.Pointer[config.Config] // in use
+	level     zap.AtomicLevel
+	reloader  *reloader // nil: there is no file
 	log       *zap.Logger
 	gatewayID string
 	started   time.Time
@@ -67,6 +70,9 @@ type app struct {
 	shadow       *shadow.Counter
 	audit        *auditor
 	filters      *builtin.Set
+	shadowLimits *ratelimit.Filter
+	chain        *filters.Chain // of filters
+	shadowChain  *filters.Chain // of shadowLimits
 	server       *gateway.Server
 	tokens       *jwt.Verifier // nil: none are taken
 
@@ -104,7 +110,8 @@ func newApp(cfg *config.Config, log *zap.Logger) (*app, error) {
 		return nil, fmt.Errorf("draw a gateway id: %w", err)
 	}
 	a := &app{cfg: cfg, gatewayID: id.String(), started: time.Now(), registry: prometheus.NewRegistry(), readiness: control.NewReadiness(),
-		beaten: make(chan struct{})}
+		beaten: make(chan struct{}), level: zap.NewAtomicLevel()}
+	a.live.Store(cfg)
 	a.log = log.With(zap.String("gateway", a.gatewayID[:8]))
 	a.certs = certs.NewSet(a.log)
 	if a.secured, err = secure(a.certs, cfg); err != nil {
@@ -251,9 +258,9 @@ func (a *app) wireSale() error {
 func (a *app) wireControl() error {
 	deps := control.Deps{Deducter: a.deducter, Store: a.store, Records: a.store, Repairs: a.store, Admission: lateAdmission{a}, Sale: a.sale,
 		Committed: a.committed, Told: a.told, Status: a.status, Readiness: a.readiness, Registry: a.registry, Log: a.log,
-		Routes: func() []string { return a.resolvable() }, Deployment: a.deployment,
+		Routes: func() []string { return a.resolvable() }, Deployment: a.deployment, Reload: a.reloadByAPI, Configuration: a.configuration,
 		Candidates: func(user, request string) []stock.ID {
-			return a.sale.candidates(a.deployment(), guardedRoutes(a.cfg), user, request)
+			return a.sale.candidates(a.deployment(), guardedRoutes(a.config()), user, request)
 		}}
 	if a.redis != nil {
 		deps.Cache, deps.Open = a.redis.client, lateAdmission{a}
@@ -327,8 +334,7 @@ func (a *app) wirePublic() error {
 		return err
 	}
 	// Shadow takes nothing that real orders need: it leases no tokens.
-	shadowLimits, err := ratelimit.New(filterConfig(a.cfg, late.soldOut).Limits)
-	if err != nil {
+	if a.shadowLimits, err = ratelimit.New(filterConfig(a.cfg, late.soldOut).Limits); err != nil {
 		return err
 	}
 	if a.tokens, err = tokens(a.cfg, a.log); err != nil {
@@ -338,8 +344,9 @@ func (a *app) wirePublic() error {
 	if a.tokens != nil {
 		verifier = a.tokens
 	}
-	a.server, err = gateway.New(gatewayConfig(a.cfg, a.secured), gateway.Parts{Tokens: verifier, Admission: late, Limits: a.filters.Chain(),
-		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.sale, Shadow: a.shadow, ShadowLimits: filters.NewChain(shadowLimits), Now: a.sale.now,
+	a.wireChains(a.shadowLimits)
+	a.server, err = gateway.New(gatewayConfig(a.cfg, a.secured), gateway.Parts{Tokens: verifier, Admission: late, Limits: a.chain,
+		QuotaStyle: quotaStyle(a.cfg.RateLimitHeaders), Rules: a.sale, Shadow: a.shadow, ShadowLimits: a.shadowChain, Now: a.sale.now,
 		Log: a.log, Registry: a.registry})
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/stockgate/stockgate/config"
 	"github.com/stockgate/stockgate/gateway"
@@ -35,6 +36,12 @@ func secure(set *certs.Set, c *config.Config) (secured, error) {
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+// uses reports whether a source of that name is one of these.
+func (s secured) uses(name string) bool {
+	upstream, of := strings.CutPrefix(name, "upstreams.")
+	return !of || s.upstreams[upstream] != nil
 }
 
 func listenTLS(set *certs.Set, key string, t config.ListenerTLS) (*certs.Source, error) {

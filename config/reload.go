@@ -67,6 +67,14 @@ func (c *Config) Version() string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// Line is where a key stands in the file, or the nearest key around it; 0: in no file.
+func (c *Config) Line(key string) int {
+	if c.origin == nil {
+		return 0
+	}
+	return c.origin.line(key)
+}
+
 // References are the files that ${file:…} names, sorted.
 func (c *Config) References() []string {
 	if c.origin == nil {

@@ -72,7 +72,8 @@ func (u *setup) unchanged(c *Upstream) *upstream {
 		return nil
 	}
 	for i := range u.cfg.Upstreams {
-		if u.cfg.Upstreams[i].Name == c.Name && reflect.DeepEqual(&u.cfg.Upstreams[i], c) {
+		was := &u.cfg.Upstreams[i]
+		if was.Name == c.Name && was.TLS == c.TLS && reflect.DeepEqual(was, c) { // a source of TLS that is another one must not be looked into
 			return u.upstreams[i]
 		}
 	}

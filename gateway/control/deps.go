@@ -118,6 +118,10 @@ type Deps struct {
 	// Told is told of facts that an import has left, in pages, for Redis and this process. It must not block: what it drops, the tailer
 	// sends. Nil: nobody is told.
 	Told func(facts []stock.Fact)
+	// Reload reads the configuration file again. An error says that it could not be tried now; a file that is at fault is none.
+	Reload func(ctx context.Context) (api.Reload, error)
+	// Configuration says what this replica runs by. It answers from memory, at once.
+	Configuration func() api.Configuration
 	// Status fills everything but the phase. It answers from memory, at once: the dashboard, ?verbose and operators rely on it
 	// while Redis and the database hang.
 	Status    func() api.Status

@@ -23,6 +23,8 @@
 //	POST /v1/reservations/{id}/confirm    {"order_ref":…,"reason":…}      paid
 //	POST /v1/reservations/{id}/release    {"lines":…,"op":…,"unless_paid":…}  cancelled or refunded: units go back
 //	POST /v1/reservations/{id}/extend     {"hold":"25m"}                  hold it longer
+//	GET  /v1/config                       what this replica runs by, and its last reload
+//	POST /v1/reload                       read the configuration file again
 //	GET  /v1/doubts                       silent replicas that may have sold units of a grant
 //	DELETE /v1/doubts/{partition}         they have not: an operator's word
 //	GET  /v1/compensations?state=         surplus orders and what is done about them

@@ -94,6 +94,8 @@ func (s *Server) routes() []route {
 		{pattern: "GET /v1/compensations", serve: s.listCompensations},
 		{pattern: "POST /v1/compensations/{id}/retry", serve: s.retryCompensation, needs: change},
 		{pattern: "GET /v1/ledger", serve: s.readLedger},
+		{pattern: "GET /v1/config", serve: s.getConfig, starting: true},
+		{pattern: "POST /v1/reload", serve: s.reload, needs: change},
 		{pattern: "GET /v1/openapi.json", serve: describeItself, starting: true},
 	}
 }

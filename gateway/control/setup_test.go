@@ -1,12 +1,14 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -42,6 +44,10 @@ func setup(t *testing.T, change func(cfg *Config, deps *Deps)) *bundle {
 		},
 		Routes:     func() []string { return []string{"place-order", "checkout"} },
 		Deployment: func() string { return "d" },
+		Configuration: func() api.Configuration {
+			return api.Configuration{File: "f.yaml", Version: "v", LoadedAt: time.Unix(1, 0).UTC()}
+		},
+		Reload: func(context.Context) (api.Reload, error) { return api.Reload{Result: api.ReloadTaken}, nil },
 		Status: func() api.Status {
 			return api.Status{Gateway: "g1", Redis: api.Redis{Mode: "standalone", Breaker: "closed"}}
 		},

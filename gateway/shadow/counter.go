@@ -36,7 +36,12 @@ type Counter struct {
 	facts Facts
 	log   *zap.Logger
 	total *prometheus.CounterVec // route, decision
-	wake  chan struct{}          // holds a token when there is a SKU to seed
+	// Guarded by naming: which routes have series, and may have; nil: any.
+	naming sync.Mutex
+	routes map[string]bool
+	known  func(route string) bool
+
+	wake chan struct{} // holds a token when there is a SKU to seed
 
 	mu        sync.Mutex
 	skus      map[string]*virtual
@@ -50,7 +55,7 @@ func New(cfg Config, parts Parts) (*Counter, error) {
 	cfg = cfg.withDefaults()
 	c := &Counter{cfg: cfg, sale: parts.Sale, facts: parts.Facts, log: parts.Log, wake: make(chan struct{}, 1),
 		skus: make(map[string]*virtual), requests: newRecent[uint64](cfg.RequestIDs), takes: newRecent[int64](cfg.Takes),
-		total: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "stockgate", Name: "shadow_decisions_total",
+		routes: map[string]bool{}, total: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "stockgate", Name: "shadow_decisions_total",
 			Help: "What would have been decided about orders that were let through in shadow."}, []string{"route", "decision"})}
 	if err := parts.Registry.Register(c.total); err != nil {
 		return nil, fmt.Errorf("shadow metrics: %w", err)
@@ -105,7 +110,28 @@ func (c *Counter) GiveBack(t *Taken) {
 	t.lines = nil
 }
 
-func (c *Counter) count(route string, d decision) { c.total.WithLabelValues(route, string(d)).Inc() }
+func (c *Counter) count(route string, d decision) {
+	c.naming.Lock()
+	defer c.naming.Unlock()
+	if c.known == nil || c.known(route) {
+		c.total.WithLabelValues(route, string(d)).Inc()
+		c.routes[route] = true
+	}
+}
+
+// Keep drops the figures of all routes that known does not name, and counts for none of them from now on. known must be quick and safe
+// for concurrent use.
+func (c *Counter) Keep(known func(route string) bool) {
+	c.naming.Lock()
+	defer c.naming.Unlock()
+	c.known = known
+	for route := range c.routes {
+		if !known(route) {
+			c.total.DeletePartialMatch(prometheus.Labels{"route": route})
+			delete(c.routes, route)
+		}
+	}
+}
 
 // requestOf names a request as admission does, without the deployment: these names are compared with each other only.
 func requestOf(w *admission.Wish) stock.ID {

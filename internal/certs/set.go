@@ -49,6 +49,17 @@ func (s *Set) get(use string, from any, open func() (*Source, error)) (*Source, 
 	return source, nil
 }
 
+// Keep forgets the sources of all uses that used does not name: their files are not looked at for metrics any more.
+func (s *Set) Keep(used func(use string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for use := range s.of {
+		if !used(use) {
+			delete(s.of, use)
+		}
+	}
+}
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("stockgate_"+name, help, labels, nil)
 }

@@ -23,7 +23,7 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 	// Op is the op id of a change that may have been made or may be tried again: the same call with it is done once.
 	Op string `json:"op,omitempty"`
-	// BadLines are the wrong lines of an import, the first 1000 of BadLinesTotal.
+	// BadLines are the wrong lines of an import, the first 1000 of BadLinesTotal, or those of a configuration file.
 	BadLines      []BadLine `json:"bad_lines,omitempty"`
 	BadLinesTotal int       `json:"bad_lines_total,omitempty"`
 	// Applied is how many reservations an import that broke off had written.
@@ -51,9 +51,9 @@ type TooMuch struct {
 	Left   int64  `json:"left"`   // units of the line that have not gone back yet; 0 also if there is no such line
 }
 
-// BadLine is a line of an import that cannot be applied.
+// BadLine is a line of an import that cannot be applied, or of a configuration file.
 type BadLine struct {
-	Line    int    `json:"line"` // from 1
+	Line    int    `json:"line"` // from 1; 0: of no line
 	Problem string `json:"problem"`
 }
 
