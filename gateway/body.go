@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"slices"
 
@@ -81,7 +82,7 @@ func appendBody(b []byte, stream io.Reader, most int) ([]byte, error) {
 func (e *exchange) brokenBody(err error) *problem {
 	e.s.metrics.broken.Inc()
 	p := e.s.whyUnreadable(err)
-	if err == fasthttp.ErrBodyTooLarge {
+	if errors.Is(err, fasthttp.ErrBodyTooLarge) {
 		p = e.setup.bodyTooLarge(e.route)
 	}
 	p.hangUp = true

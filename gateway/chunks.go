@@ -90,7 +90,7 @@ func chunkSize(line []byte) (size uint64, err error) {
 
 // noEnd is err, but an end is none where more must come.
 func noEnd(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

@@ -144,7 +144,7 @@ func (r *relay) copyBody(from, to framing, length int) error {
 		switch {
 		case r.out.err != nil:
 			return errClientLeft
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return r.endBody(from, to)
 		case err != nil:
 			return fmt.Errorf("read the reply's body: %w", err)

@@ -292,11 +292,9 @@ func TestC075_ARequestThatChangesNothingIsRepeatedOnce(t *testing.T) {
 		g := startGate(t, addr)
 		g.do("GET /warm HTTP/1.1\r\nHost: h\r\n\r\n")
 		verb, rest, body := strings.Cut(method, " ")
-		length := ""
+		length := "\r\n"
 		if body {
 			length = "Content-Length: 4\r\n\r\n" + rest[:4]
-		} else {
-			length = "\r\n"
 		}
 		target := " /" + strings.ReplaceAll(method, " ", "-") + " HTTP/1.1"
 		got := g.do(verb + target + "\r\nHost: h\r\n" + length)

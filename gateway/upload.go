@@ -141,7 +141,7 @@ func (u *upload) copy(room []byte) {
 		case err == io.EOF && total < u.length: // fasthttp takes an early end for an end
 			u.fromClient = io.ErrUnexpectedEOF
 			return
-		case err != nil && err != io.EOF:
+		case err != nil && !errors.Is(err, io.EOF):
 			u.fromClient = err
 			return
 		}
