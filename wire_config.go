@@ -192,6 +192,10 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 	}
 	for _, r := range c.Routes {
 		route := gateway.Route{Name: r.Name, Methods: r.Match.Methods, Path: r.Match.Path, Upstream: r.Upstream}
+		if x := r.CORS; x != nil {
+			route.CORS = &gateway.CORS{Origins: x.Origins, Methods: x.Methods, Headers: x.Headers, Expose: x.Expose, Credentials: x.Credentials,
+				MaxAge: x.MaxAge.Std()}
+		}
 		if a := r.Admit; a != nil {
 			route.Admit = &gateway.Admit{SKU: places(a.SKU), Qty: places(a.Qty), User: places(a.User), Activity: places(a.Activity),
 				Request: places(a.Request), Status: a.Status, RequestRequired: a.RequestRequired, ConfirmOnSuccess: a.Confirm == config.ConfirmOnSuccess}

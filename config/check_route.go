@@ -82,6 +82,7 @@ func (ch *checker) checkRoutes() {
 		_, known := ch.Upstreams[r.Upstream]
 		ch.failIf(r.Upstream != "" && !known, under(path, "upstream"), "must be one of upstreams", quote(r.Upstream), "upstreams")
 		ch.checkShadowed(path, i)
+		ch.checkCORS(under(path, "cors"), r.CORS)
 		if r.Admit != nil {
 			ch.checkAdmit(path, i)
 		}

@@ -104,6 +104,25 @@ type Route struct {
 	Upstream string `yaml:"upstream" required:"true" range:"1..64"`
 	// Makes the route a guarded one: nothing passes without units deducted for it. Absent: proxied as it is.
 	Admit *Admit `yaml:"admit,omitempty"`
+	// Lets pages of other origins use the route in a browser: preflights are answered here, and pages may read refusals too. Absent: both are
+	// left to the backend, and a preflight on a guarded path is 405.
+	CORS *CORS `yaml:"cors,omitempty"`
+}
+
+// CORS is for pages of other origins.
+type CORS struct {
+	// Origins such as https://shop.example; https://*.shop.example for all below it; * for everybody.
+	Origins []string `yaml:"origins" required:"true" range:"1..64"`
+	// Methods that pages may use. None named: those of the route.
+	Methods []string `yaml:"methods" range:"0..16"`
+	// Headers that pages may send. * alone: whatever they ask for.
+	Headers []string `yaml:"headers" default:"Content-Type,Authorization,Idempotency-Key" range:"0..64"`
+	// Headers that pages may read, besides Retry-After, RateLimit, Stockgate-* and the like.
+	Expose []string `yaml:"expose" range:"0..64"`
+	// Pages may send cookies and Authorization of the browser's own. Not for the origin *.
+	Credentials bool `yaml:"credentials" default:"false"`
+	// How long a browser may remember the answer to a preflight.
+	MaxAge Duration `yaml:"max_age" default:"10m" range:"0s..24h"`
 }
 
 // Match says which requests a route is for.

@@ -21,6 +21,16 @@ func TestValidateWithoutFile(t *testing.T) {
 	f(func(c *Config) { c.Redis.PoolSize = 0 }, "redis.pool_size: must be 1 to 10000, is 0")
 	f(func(c *Config) { c.JWT.JWKS = "http://id.example/keys" }, `jwt.jwks: must be a path, or begin with https:// (http:// for a loopback address only), is "http://id.example/keys"`)
 	f(func(c *Config) { c.JWT.Algorithms = []string{"HS256"} }, `jwt.algorithms[0]: must be one of `+strings.Join(jwtAlgorithms, ", ")+`, is "HS256"`)
+	cors := func(x CORS) func(*Config) {
+		return func(c *Config) {
+			c.Routes = []Route{{Name: "r", Match: Match{Path: "/x"}, Upstream: "orders", CORS: &x}}
+		}
+	}
+	f(cors(CORS{Origins: []string{"https://shop.example", "https://*.shop.example:8443", "http://localhost:3000", "null"}}), "")
+	f(cors(CORS{Origins: []string{"*"}, Credentials: true}),
+		"routes[r].cors.credentials: must not be true with the origin *: every page could order in the buyer's name, is true")
+	f(cors(CORS{Origins: []string{"https://shop.example/"}}), "routes[r].cors.origins[0]: must be *, null, or scheme and host in lower case "+
+		`as a browser sends them, such as https://shop.example or https://*.shop.example, is "https://shop.example/"`)
 	f(func(c *Config) { c.JWT.Header = "a b" }, `jwt.header: must name a header of letters, digits and -, not Stockgate-, is "a b"`)
 	f(func(c *Config) { c.Breaker.Ratio = nan() }, "breaker.ratio: must be 0.01 to 1, is NaN")
 	f(func(c *Config) { c.Limits = []Limit{{Name: "a", Key: "user", Burst: 1, Scope: ScopeFleet}} }, "limits[a].rate: is required")

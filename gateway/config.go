@@ -147,6 +147,7 @@ type Route struct {
 	Path     string
 	Upstream string
 	Admit    *Admit // nil: proxied as it is
+	CORS     *CORS  // nil: preflights and their fields are the backend's
 }
 
 // Admit says where a guarded route finds what it needs in a request. Each list is read in order: the first that is present counts,
@@ -302,6 +303,9 @@ func (r *Route) validate() []error {
 		if r.Admit != nil && !carriesOrder(m) {
 			errs = append(errs, fmt.Errorf("routes.%s.match.methods has %s, which must never take stock", r.Name, m))
 		}
+	}
+	if err := r.CORS.validate(r.Name); err != nil {
+		errs = append(errs, err)
 	}
 	if r.Admit != nil {
 		errs = append(errs, r.Admit.validate("routes."+r.Name+".admit.")...)

@@ -34,6 +34,9 @@
 // order, so it is booked as one that was taken and held for CheckLease. A repeat is answered by the row, never by a kept answer: that one
 // went another way.
 //
+// A browser's preflight for a route with CORS goes to that route by the method it asks about, and is answered (cors.go); it takes nothing. The
+// answers of such a route tell the browser which pages may read them.
+//
 // # Plain routes
 //
 // Nothing is collected (relay.go). The body is copied beside the wait for the reply (upload.go), because a backend may answer early; the

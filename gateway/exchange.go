@@ -37,6 +37,8 @@ type perRequest struct {
 	origin  origin
 	order   order
 	route   *route // nil: none was found
+	// preflight: a browser asks whether a page may use the route.
+	preflight bool
 
 	// body is the request's, once bodyRead; on a plain route only a short one is ever here.
 	body     []byte
@@ -117,6 +119,9 @@ func (e *exchange) read() *problem {
 	if p := e.readHead(); p != nil {
 		return p
 	}
+	if e.findAsked() {
+		return nil
+	}
 	return e.findRoute(e.ctx.Request.Header.Method())
 }
 
@@ -182,9 +187,10 @@ func (e *exchange) finish() {
 		return
 	}
 	filters.WriteQuotas(&e.ctx.Response.Header, e.setup.quotaStyle, e.limits.Quotas)
-	if e.route.bound() && !e.inShadow {
+	if e.route.bound() && !e.inShadow && !e.preflight {
 		e.stamp()
 	}
+	e.share()
 	e.route.metrics.answered(e.code, status, e.source)
 	e.route.metrics.duration.Observe(time.Since(e.started).Seconds())
 }

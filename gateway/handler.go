@@ -71,6 +71,8 @@ func (e *exchange) serve() {
 	}
 	e.findOrigin()
 	switch {
+	case e.preflight:
+		e.servePreflight()
 	case e.route.status != nil:
 		e.serveStatus()
 	case e.route.guarded():

@@ -19,6 +19,7 @@ type route struct {
 	admit    *extractor // nil: not guarded
 	status   *extractor // not nil: a buyer's page asks here; never forwarded
 	confirm  bool
+	cors     *cors // nil: left to the backend
 	metrics  *routeMetrics
 }
 

@@ -68,6 +68,7 @@ func (u *setup) addRoutes(m *metrics, rules Rules, log *zap.Logger, old *setup) 
 				r.methods = []string{fasthttp.MethodPost}
 			}
 		}
+		r.cors = newCORS(c.CORS, r.methods)
 		u.table.routes = append(u.table.routes, r)
 	}
 	return errors.Join(u.table.checkShadows(), u.table.checkStatus())
@@ -78,7 +79,8 @@ func (u *setup) addStatusRoutes(m *metrics) {
 	for _, c := range u.cfg.Routes {
 		if c.Admit != nil && c.Admit.Status != "" {
 			u.table.routes = append(u.table.routes, &route{name: c.Name, pattern: newPattern(c.Admit.Status),
-				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit, u.cfg.TokenHeader), metrics: m.route(c.Name + "/status")})
+				methods: []string{fasthttp.MethodGet}, status: newIdentity(c.Admit, u.cfg.TokenHeader), metrics: m.route(c.Name + "/status"),
+				cors: newCORS(c.CORS, []string{fasthttp.MethodGet})})
 		}
 	}
 }
