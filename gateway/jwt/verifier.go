@@ -15,7 +15,7 @@ import (
 	"github.com/stockgate/stockgate/internal/loop"
 )
 
-// ErrPending: nobody can tell yet whether the token is good, because the keys are still being read.
+// ErrPending means that nobody can tell yet whether the token is good, because the keys are still being read.
 var ErrPending = errors.New("the keys of the issuer are being read")
 
 // The reasons to refuse a token. They are fit for the one who sent it.
