@@ -170,7 +170,7 @@ func gatewayConfig(c *config.Config, secure secured) gateway.Config {
 		TLS: secure.public, ProxyProtocol: proxyProtocols[c.ProxyProtocol], HandshakeTimeout: c.Server.HandshakeTimeout.Std(),
 		AnswerBodyBytes: int(c.Answers.Body), AnswerHeaders: c.Answers.Headers,
 		TokenHeader: c.JWT.Header, AnswerBehind: c.Answers.Commit == config.CommitBehind, OmitEnvoyHeader: !c.Server.EnvoyRateLimited,
-		CheckLease: c.Check.Lease.Std(), CheckDenyStatus: c.Check.DenyStatus,
+		CheckTLS: secure.check, CheckLease: c.Check.Lease.Std(), CheckDenyStatus: c.Check.DenyStatus,
 	}
 	if c.Answers.Body == 0 {
 		out.AnswerBodyBytes = -1 // keep none; 0 would mean the default there

@@ -15,17 +15,18 @@ import (
 
 // secured is how each side speaks TLS. A source reads its files again by itself, so one that is in use serves a reload, too.
 type secured struct {
-	public, control *certs.Source            // nil: plain HTTP
+	public, control, check *certs.Source     // nil: plain HTTP
 	upstreams       map[string]*certs.Source // those of https
 }
 
 // secure opens the sources that a configuration asks for. What is as it was is the same source as before.
 func secure(set *certs.Set, c *config.Config) (secured, error) {
 	s := secured{upstreams: map[string]*certs.Source{}}
-	var publicErr, controlErr error
+	var publicErr, controlErr, checkErr error
 	s.public, publicErr = listenTLS(set, "tls", c.TLS)
 	s.control, controlErr = listenTLS(set, "control.tls", c.Control.TLS)
-	errs := []error{publicErr, controlErr}
+	s.check, checkErr = listenTLS(set, "check.tls", c.Check.TLS)
+	errs := []error{publicErr, controlErr, checkErr}
 	for name, u := range c.Upstreams {
 		source, err := callTLS(set, "upstreams."+name, u)
 		if err != nil {

@@ -23,6 +23,7 @@ func TestEachSideHasItsTLS(t *testing.T) {
 	c := config.Default()
 	c.TLS = config.ListenerTLS{Cert: cert, Key: key, ClientCA: authority, ClientAuth: config.ClientAuthRequire, MinVersion: "1.3"}
 	c.Control.TLS = config.ListenerTLS{Cert: cert, Key: key, ClientCA: authority, ClientAuth: config.ClientAuthOptional, MinVersion: "1.2"}
+	c.Check.TLS = config.ListenerTLS{Cert: cert, Key: key, ClientCA: authority, ClientAuth: config.ClientAuthRequire, MinVersion: "1.3"}
 	named, plain := config.NewUpstream("https://10.0.0.1:8443"), config.NewUpstream("http://10.0.0.2")
 	named.TLS = config.UpstreamTLS{CA: authority, Cert: cert, Key: key, ServerName: "orders.example"}
 	c.Upstreams = map[string]config.Upstream{"named": named, "bare": config.NewUpstream("https://orders.example"), "plain": plain}
@@ -39,6 +40,9 @@ func TestEachSideHasItsTLS(t *testing.T) {
 	if p := s.control.Config(); p.MinVersion != tls.VersionTLS12 || p.ClientAuth != tls.VerifyClientCertIfGiven {
 		t.Errorf("the control side: %v, client certificates %v", p.MinVersion, p.ClientAuth)
 	}
+	if p := s.check.Config(); p.MinVersion != tls.VersionTLS13 || p.ClientAuth != tls.RequireAndVerifyClientCert {
+		t.Errorf("check mode: %v, client certificates %v", p.MinVersion, p.ClientAuth)
+	}
 	up := s.upstreams["named"].Config()
 	if up.ServerName != "orders.example" || up.RootCAs == nil || len(up.Certificates) != 1 || up.InsecureSkipVerify {
 		t.Errorf("an upstream with all that there is: %q, %d certificates", up.ServerName, len(up.Certificates))
@@ -49,8 +53,21 @@ func TestEachSideHasItsTLS(t *testing.T) {
 	if s.upstreams["plain"] != nil {
 		t.Error("an upstream of http has TLS")
 	}
-	if g := gatewayConfig(c, s); g.TLS != s.public || g.ProxyProtocol != proxyProtocols[config.ProxyRequired] {
+	if g := gatewayConfig(c, s); g.TLS != s.public || g.CheckTLS != s.check || g.ProxyProtocol != proxyProtocols[config.ProxyRequired] {
 		t.Error("the gateway is not told of it")
+	}
+	if control := controlConfig(c, s); control.TLS != s.control {
+		t.Error("the control side is not told of it")
+	}
+	for _, u := range resolverConfig(c, s, "g1", time.Now, zap.NewNop()).Upstreams {
+		if u.TLS != s.upstreams[u.Name] {
+			t.Errorf("who asks %s is not told of it", u.Name)
+		}
+	}
+	for _, u := range compensationConfig(c, s, "g1", time.Now, zap.NewNop()).Upstreams {
+		if u.TLS != s.upstreams[u.Name] {
+			t.Errorf("who calls %s is not told of it", u.Name)
+		}
 	}
 	if again, err := secure(set, c); err != nil || again.public != s.public || again.upstreams["named"] != s.upstreams["named"] {
 		t.Errorf("a reload of the same has other sources, %v", err)

@@ -24,6 +24,7 @@ func (ch *checker) checkListeners() {
 	ch.checkTokens()
 	ch.checkListenerTLS("tls", ch.TLS)
 	ch.checkListenerTLS("control.tls", ch.Control.TLS)
+	ch.checkListenerTLS("check.tls", ch.Check.TLS)
 	ch.checkProxyProtocol()
 }
 

@@ -127,6 +127,8 @@ type Control struct {
 type Check struct {
 	// Address of check mode, e.g. ":8081". Empty: off. Only the proxies that ask may reach it.
 	Listen string `yaml:"listen" range:"0..255"`
+	// TLS of check mode. With client_ca only proxies that show a certificate are answered.
+	TLS ListenerTLS `yaml:"tls"`
 	// How long a reservation made by a check is held until the order service confirms or releases it.
 	// Above forward_within.
 	Lease Duration `yaml:"lease" default:"60s" range:"1s..1h" reload:"live"`

@@ -24,7 +24,9 @@ const partialBody = "X-Envoy-Auth-Partial-Body"
 
 // ServeCheck answers checks until Shutdown, which makes it return nil. Whoever reaches the listener is believed about the request that he
 // asks about, so it must be reached by the proxies alone.
-func (s *Server) ServeCheck(ln net.Listener) error { return s.serveOn(s.checks, newListener(ln, nil)) }
+func (s *Server) ServeCheck(ln net.Listener) error {
+	return s.serveOn(s.checks, newListener(ln, s.newGreeter(s.setup.Load().cfg.CheckTLS, ProxyOff)))
+}
 
 // newCheckHTTP makes the HTTP server of checks.
 func (s *Server) newCheckHTTP(cfg *Config) *fasthttp.Server {

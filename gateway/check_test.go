@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"crypto/tls"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -8,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stockgate/stockgate/gateway/admission"
+	"github.com/stockgate/stockgate/internal/certs"
+	"github.com/stockgate/stockgate/internal/certs/certtest"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -277,5 +281,34 @@ func TestACheckInShadow(t *testing.T) {
 	}
 	if len(g.adm.asked()) != 0 || len(seen.decided) != 1 || len(seen.refused) != 1 || seen.back != 0 {
 		t.Errorf("%d orders were decided about; shadow saw %+v", len(g.adm.asked()), seen)
+	}
+}
+
+// TestChecksOverTLS: with check.tls only a proxy that shows a certificate is answered, whatever the public side speaks.
+func TestChecksOverTLS(t *testing.T) {
+	t.Parallel()
+	ca := certtest.New(t)
+	source := sourceOf(t, ca, func(l *certs.Listening) {
+		l.Files.CA = certtest.Write(t, t.TempDir(), "ca.crt", ca.PEM)
+	})
+	g := startChecks(t, func(c *Config, _ *Parts) { c.CheckTLS = source })
+	order := checkOf("POST", "/check/orders", goodBody, keyOne)
+
+	proxy := clientOfShop(ca)
+	proxy.Certificates = []tls.Certificate{ca.Issue(t, time.Hour, "proxy.example").TLS(t)}
+	w := dialWire(t, g.addr).over(proxy)
+	w.send(order)
+	w.receive("POST").wantsLease(t, `"sku-1001";q=2`)
+
+	stranger := tls.Client(dialWire(t, g.addr).Conn, clientOfShop(ca))
+	_, _ = io.WriteString(stranger, order) // with TLS 1.3 the refusal comes behind the handshake
+	if b, err := io.ReadAll(stranger); err == nil || len(b) > 0 {
+		t.Errorf("without a certificate there was an answer: %q, %v", b, err)
+	}
+	if got := g.do(order); got.StatusCode != 400 {
+		t.Errorf("in plain text the answer is %d", got.StatusCode)
+	}
+	if n := len(g.adm.asked()); n != 1 {
+		t.Errorf("%d orders were admitted, want 1", n)
 	}
 }

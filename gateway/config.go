@@ -70,6 +70,8 @@ type Config struct {
 	// ForwardWithin is F, named in the refusal of a request that got its stock too late to be sent.
 	ForwardWithin time.Duration
 
+	// CheckTLS is how the side of checks speaks TLS; nil: it does not.
+	CheckTLS *certs.Source
 	// CheckLease is how long a reservation is held that a check has made. Longer than ForwardWithin: so much of it is left for the order
 	// service's own transaction. Defaults to 60 s.
 	CheckLease time.Duration

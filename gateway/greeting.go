@@ -41,13 +41,12 @@ type greeter struct {
 }
 
 // newGreeter is nil if requests come from the first byte on. Of what a reload replaces it follows the trusted proxies.
-func (s *Server) newGreeter() *greeter {
-	cfg := &s.setup.Load().cfg
-	if cfg.TLS == nil && cfg.ProxyProtocol == ProxyOff {
+func (s *Server) newGreeter(secure *certs.Source, proxy ProxyProtocol) *greeter {
+	if secure == nil && proxy == ProxyOff {
 		return nil
 	}
 	trusted := func(a netip.Addr) bool { return s.setup.Load().proxies.trusts(a) }
-	return &greeter{tls: cfg.TLS, proxy: cfg.ProxyProtocol, trusted: trusted, within: cfg.HandshakeTimeout, failed: s.metrics.ungreeted,
+	return &greeter{tls: secure, proxy: proxy, trusted: trusted, within: s.setup.Load().cfg.HandshakeTimeout, failed: s.metrics.ungreeted,
 		log: s.log}
 }
 

@@ -21,6 +21,11 @@ import (
 
 // speaking makes the public side speak TLS as shop.example, with a certificate of an authority.
 func speaking(t *testing.T, ca *certtest.Authority, change ...func(*certs.Listening)) func(*Config, *Parts) {
+	source := sourceOf(t, ca, change...)
+	return func(c *Config, _ *Parts) { c.TLS = source }
+}
+
+func sourceOf(t *testing.T, ca *certtest.Authority, change ...func(*certs.Listening)) *certs.Source {
 	t.Helper()
 	dir := t.TempDir()
 	pair := ca.Issue(t, time.Hour, "shop.example")
@@ -32,7 +37,7 @@ func speaking(t *testing.T, ca *certtest.Authority, change ...func(*certs.Listen
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *Config, _ *Parts) { c.TLS = source }
+	return source
 }
 
 func clientOfShop(ca *certtest.Authority) *tls.Config {

@@ -156,7 +156,8 @@ func (l quietLogger) Printf(format string, args ...any) {
 
 // Serve accepts clients until Shutdown, which makes it return nil.
 func (s *Server) Serve(ln net.Listener) error {
-	return s.serveOn(s.http, newListener(ln, s.newGreeter()))
+	cfg := &s.setup.Load().cfg
+	return s.serveOn(s.http, newListener(ln, s.newGreeter(cfg.TLS, cfg.ProxyProtocol)))
 }
 
 func (s *Server) serveOn(h *fasthttp.Server, own *listener) error {
