@@ -62,8 +62,9 @@
 //     the first; an idle one is looked at before it is used (conn_unix.go), because the backend may have closed it.
 //   - A sent order is taken for an unsent one, or the reverse (I6): the connection counts the bytes the kernel took. None: never sent,
 //     the unit goes back. Any: unknown until a whole reply was read.
-//   - A request hides in another: the header block is read again, strictly (head.go), and what is sent on is written from what was
-//     understood, with a length of our own.
+//   - A request hides in another: the bytes of a connection are looked at before fasthttp sees them (request_scan.go), and lines, chunks
+//     and trailers that are not as RFC 9112 has them go no further. The header block is read again, strictly (head.go), and what is sent
+//     on is written from what was understood, with framing of our own.
 //   - The backend reads another order than was deducted: duplicate keys, keys in another case, numbers in strings, repeated parameters
 //     and headers with underscores are refused. The backend is told the lines too, signed (signature.go).
 //   - The guard is walked around: by another spelling of the path, by a method override (removed), by a catch-all route (does not take

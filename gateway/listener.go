@@ -27,18 +27,18 @@ type clientSide struct {
 	heard     atomic.Bool // its first byte has come, or it is gone
 	opened    time.Time
 	from      *listener
-	scan      headScan
+	scan      requestScan
 
 	// Both belong to the goroutine that serves the connection.
 	mute   bool    // what is written goes nowhere; see client.go
 	tunnel *tunnel // nil: there was no upgrade
 }
 
-// Read is the connection's, but ends with errBareLF behind a head that has no end.
+// Read is the connection's, but ends with an error before the first byte that breaks a request's framing.
 func (c *clientSide) Read(b []byte) (int, error) {
 	n, err := c.stream.Read(b)
-	if err == nil && c.scan.bareLF(b[:n]) {
-		err = errBareLF
+	if good, broken := c.scan.look(b[:n]); broken != nil {
+		return good, broken
 	}
 	return n, err
 }
@@ -127,7 +127,6 @@ func passing(err error) bool {
 
 func (l *listener) welcome(c net.Conn) net.Conn {
 	side := &clientSide{Conn: c, stream: c, opened: time.Now(), from: l}
-	side.scan.arm()
 	l.mu.Lock()
 	l.silent[side] = struct{}{}
 	l.mu.Unlock()

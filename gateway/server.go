@@ -293,6 +293,10 @@ func (s *Server) whyUnreadable(err error) *problem {
 		return &problem{code: stock.CodeHeadersTooLarge, limit: "server.headers", value: strconv.Itoa(s.http.ReadBufferSize)}
 	case errors.Is(err, errBareLF):
 		return badRequest("", errBareLF.Error())
+	case errors.Is(err, errChunks):
+		return badRequest("", errChunks.Error())
+	case errors.Is(err, errLength):
+		return badRequest("", errLength.Error())
 	case isTimeout(err):
 		return &problem{code: stock.CodeRequestTimeout, limit: "server.read_timeout", value: s.http.ReadTimeout.String()}
 	}

@@ -32,7 +32,7 @@
 //	f(t) = c + (1 − c) × min(t/W, 1)    c = 1/3
 //
 // of its rate and of its burst: R×f(t) tokens a second, and at most max(1, B×f(t)) in a bucket. The straight line is that of Envoy's slow
-// start with an aggression of 1 (envoyproxy.io, "Slow start mode"), the third is the cold factor of Guava's SmoothWarmingUp, which makes
+// start with an aggression of 1 (envoyproxy.io, "Slow start mode"; it begins at 0 and has a floor instead), the third is the cold factor of Guava's SmoothWarmingUp, which makes
 // permits three times as dear at first. One clock serves all keys of the limit, because it is the backend that is cold and not the buyer.
 // The rate is not changed: the limit's clock is slowed, so it shows the integral of f, and each bucket runs by it at R. So the bound
 // B + R×T holds at any time (TestWarmUp_Formula, TestWarmUp_NeverAboveTheRate). Each replica warms up by itself; tokens of the fleet are

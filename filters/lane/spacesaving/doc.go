@@ -9,7 +9,7 @@
 //
 // # What holds
 //
-// Of a stream of N keys in which key x came f(x) times (section 3 of the paper):
+// Of a stream of N keys in which key x came f(x) times, as the paper proves (each follows from the step above by induction over N):
 //
 //	(1)  the counts add up to N, so min ≤ N/m
 //	(2)  every watched x has  count − error ≤ f(x) ≤ count  and  error ≤ min
