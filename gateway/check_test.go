@@ -289,7 +289,7 @@ func TestChecksOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certtest.New(t)
 	source := sourceOf(t, ca, func(l *certs.Listening) {
-		l.Files.CA = certtest.Write(t, t.TempDir(), "ca.crt", ca.PEM)
+		l.CA = certtest.Write(t, t.TempDir(), "ca.crt", ca.PEM)
 	})
 	g := startChecks(t, func(c *Config, _ *Parts) { c.CheckTLS = source })
 	order := checkOf("POST", "/check/orders", goodBody, keyOne)

@@ -9,10 +9,8 @@ import (
 // scanned is how much of a connection's bytes may go on when they are read in two pieces, or in single bytes with cut -1.
 func scanned(text string, cut int) (passed string, err error) {
 	var s requestScan
-	pieces := []string{text}
-	if cut < 0 {
-		pieces = strings.Split(text, "")
-	} else {
+	pieces := strings.Split(text, "")
+	if cut >= 0 {
 		pieces = []string{text[:cut], text[cut:]}
 	}
 	for _, piece := range pieces {
