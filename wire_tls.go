@@ -15,8 +15,8 @@ import (
 
 // secured is how each side speaks TLS. A source reads its files again by itself, so one that is in use serves a reload, too.
 type secured struct {
-	public, control, check *certs.Source     // nil: plain HTTP
-	upstreams       map[string]*certs.Source // those of https
+	public, control, check *certs.Source            // nil: plain HTTP
+	upstreams              map[string]*certs.Source // those of https
 }
 
 // secure opens the sources that a configuration asks for. What is as it was is the same source as before.
