@@ -3,6 +3,7 @@ package gateway
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -82,10 +83,11 @@ func closeWrite(c net.Conn) error {
 type clientWriter struct {
 	side *clientSide
 	wait time.Duration
-	box  *[]byte // from clientBuffers; nil: nothing is collected
-	n    int     // bytes collected
-	at   int     // where the last room began
-	err  error   // the client cannot be written to
+	cut  *atomic.Bool // set: nobody has much time any more
+	box  *[]byte      // from clientBuffers; nil: nothing is collected
+	n    int          // bytes collected
+	at   int          // where the last room began
+	err  error        // the client cannot be written to
 }
 
 const clientBufferBytes = 32 << 10
@@ -124,7 +126,11 @@ func (w *clientWriter) filled(n int) {
 // flush writes what is collected.
 func (w *clientWriter) flush() {
 	if w.n > 0 && w.err == nil {
-		w.err = w.side.write((*w.box)[:w.n], w.wait)
+		wait := w.wait
+		if w.cut.Load() {
+			wait = min(wait, lookEvery)
+		}
+		w.err = w.side.write((*w.box)[:w.n], wait)
 	}
 	w.n = 0
 }

@@ -55,8 +55,8 @@ type Config struct {
 	WriteTimeout time.Duration
 	// IdleTimeout closes a keep-alive connection without a new request. Defaults to 75 s.
 	IdleTimeout time.Duration
-	// StreamDrain is how long answers that have begun, and upgraded connections, may go on once Shutdown was called; then they are broken
-	// off. Defaults to 10 s. One second before the end of Shutdown's context they are broken off anyway.
+	// StreamDrain is how long answers that have begun, bodies that are still coming, and upgraded connections may go on once Shutdown was
+	// called; then they are broken off. Defaults to 10 s. One second before the end of Shutdown's context they are broken off anyway.
 	StreamDrain time.Duration
 
 	// TLS is how the public side speaks TLS; nil: it does not.

@@ -64,7 +64,8 @@
 //     the unit goes back. Any: unknown until a whole reply was read.
 //   - A request hides in another: the bytes of a connection are looked at before fasthttp sees them (request_scan.go), and lines, chunks
 //     and trailers that are not as RFC 9112 has them go no further. The header block is read again, strictly (head.go), and what is sent
-//     on is written from what was understood, with framing of our own.
+//     on is written from what was understood, with framing of our own. A 101 makes a tunnel only if it proves that WebSocket is
+//     spoken there (tunnel.go).
 //   - The backend reads another order than was deducted: duplicate keys, keys in another case, numbers in strings, repeated parameters
 //     and headers with underscores are refused. The backend is told the lines too, signed (signature.go).
 //   - The guard is walked around: by another spelling of the path, by a method override (removed), by a catch-all route (does not take
@@ -92,6 +93,7 @@
 // # Shutdown
 //
 // Drain makes every answer carry Connection: close. Shutdown stops accepting, lets what is in flight finish, and closes idle connections
-// and those that never sent a byte. Streams and WebSockets are broken off after Config.StreamDrain. A client that leaves early changes
-// nothing for its order, which goes on and is booked, and the answer is kept for its retry; a plain request is given up.
+// and those that never sent a byte. Streams, WebSockets and bodies that are still coming are broken off after
+// Config.StreamDrain (streams.go), also those that never pause or that nobody reads. A client that leaves early changes nothing for its
+// order, which goes on and is booked, and the answer is kept for its retry; a plain request is given up.
 package gateway

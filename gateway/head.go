@@ -159,10 +159,16 @@ func (h *head) takesTrailers() (takes bool) {
 	return takes
 }
 
+// webSocketKey is the field that the answer to an upgrade follows from.
+const webSocketKey = "Sec-WebSocket-Key"
+
 // asksForWebSocket reports whether a request asks for an upgrade to WebSocket and nothing else (RFC 6455 section 4.1). Of other upgrades
 // the backend never hears: h2c would be a way around all that is decided by request.
 func (h *head) asksForWebSocket(header *fasthttp.RequestHeader) bool {
 	if !header.IsGet() || !header.IsHTTP11() || h.sized || !h.endsHere([]byte("Upgrade")) {
+		return false
+	}
+	if _, found, again := h.find(webSocketKey); !found || again {
 		return false
 	}
 	value, _, again := h.find("Upgrade")

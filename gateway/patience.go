@@ -24,8 +24,8 @@ type patience struct {
 	side   *clientSide
 	out    *clientWriter
 	up     *upload      // nil: nothing is being uploaded
-	cut    *atomic.Bool // set: end now, if stream
-	stream bool         // the reply has begun, so that it may go on for very long
+	cut    *atomic.Bool // set: end now, if it may go on for very long
+	stream time.Time    // when the reply began; zero: not yet
 	limit  time.Duration
 	half   time.Duration // limit for a client that has ended its direction: it wants its answer, or it has left, and nobody knows
 	since  time.Time     // of the last sign of life
@@ -51,6 +51,9 @@ func (p *patience) await(b []byte) (int, error) {
 	if p.out.flush(); p.out.err != nil {
 		return 0, errClientLeft
 	}
+	if p.cut.Load() && p.endless() { // also if it never has to wait
+		return 0, errCut
+	}
 	for {
 		wait := time.Until(p.since.Add(p.limit))
 		if wait <= 0 {
@@ -72,7 +75,7 @@ func (p *patience) await(b []byte) (int, error) {
 
 // look decides whether to go on waiting.
 func (p *patience) look() error {
-	if p.stream && p.cut.Load() {
+	if p.cut.Load() && p.endless() {
 		return errCut
 	}
 	if p.up.running() { // the upload notices by itself when its client leaves
@@ -89,4 +92,10 @@ func (p *patience) look() error {
 		p.limit = min(p.limit, p.half)
 	}
 	return nil
+}
+
+// endless reports whether what is under way may go on for very long: an answer that has lasted for longer than a short one takes, or a
+// body that is still coming.
+func (p *patience) endless() bool {
+	return !p.stream.IsZero() && time.Since(p.stream) > lookEvery || p.up.running()
 }

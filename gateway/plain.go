@@ -34,7 +34,7 @@ func (e *exchange) servePlain() {
 		return
 	}
 	u := e.route.upstream
-	r := relay{e: e, u: u, side: side, out: clientWriter{side: side, wait: e.s.http.WriteTimeout}}
+	r := relay{e: e, u: u, side: side, out: clientWriter{side: side, wait: e.s.http.WriteTimeout, cut: &e.s.cutting}}
 	if cap(u.upgrades) > 0 && e.head.asksForWebSocket(&e.ctx.Request.Header) {
 		if p := u.takeUpgrade(); p != nil {
 			e.refuse(p)

@@ -28,6 +28,7 @@ type relay struct {
 	narrow, wide *bufio.Reader // of wait; wide is only there for a very long header
 	websocket    bool          // the client asks for an upgrade, and may have it
 	sent         bool          // the backend may have got something
+	listed       bool          // among the streams that a shutdown breaks off
 }
 
 // br is what replies are read from.
@@ -40,6 +41,7 @@ func (r *relay) br() *bufio.Reader {
 
 // run is the whole way. It has a slot.
 func (r *relay) run() {
+	defer r.unlist()
 	defer r.end(false)
 	begin := time.Now()
 	err := r.ask()
@@ -56,6 +58,29 @@ func (r *relay) run() {
 		r.upgrade()
 	default:
 		r.answer()
+	}
+}
+
+// hasten lets a write end that the client does not take. While the backend is waited for, patience looks. An answer that has only begun
+// gets the time of a short one.
+func (r *relay) hasten(by time.Time) {
+	if own := r.wait.stream.Add(lookEvery); own.After(by) {
+		by = own
+	}
+	_ = r.side.Conn.SetWriteDeadline(by) // a connection that takes no deadline is closed
+}
+
+// list makes an answer that does not end at once known to a shutdown.
+func (r *relay) list() {
+	if !r.listed {
+		r.listed = true
+		r.e.s.streams.add(r)
+	}
+}
+
+func (r *relay) unlist() {
+	if r.listed {
+		r.e.s.streams.remove(r)
 	}
 }
 
@@ -130,6 +155,8 @@ func (r *relay) readHeads() error {
 		switch status := h.StatusCode(); {
 		case status == fasthttp.StatusSwitchingProtocols && !r.websocket:
 			return errors.New("the backend switched protocols unasked")
+		case status == fasthttp.StatusSwitchingProtocols && !r.shookHands(h):
+			return errors.New("the backend switched protocols, but not to WebSocket: Sec-WebSocket-Accept does not follow from the key")
 		case status < 100 || status > 999:
 			return fmt.Errorf("status %d", status)
 		case status >= 200 || status == fasthttp.StatusSwitchingProtocols:

@@ -42,8 +42,8 @@ func (r *relay) answer() {
 	e.finish()
 	e.message = headOf(e.message, h, to, announced, e.staysOnOld())
 	r.out.add(e.message)
-	r.wait.stream = true
 	r.wait.begin(r.u.streamIdle)
+	r.wait.stream = r.wait.since
 	err := r.copyBody(from, to, h.ContentLength())
 	keep = keep && err == nil && from != bodyToEnd && r.up.whole() && r.br().Buffered() == 0 && r.narrow.Buffered() == 0
 	cut := cutReasonOf(err, r.up)
@@ -149,6 +149,7 @@ func (r *relay) copyBody(from, to framing, length int) error {
 		case err != nil:
 			return fmt.Errorf("read the reply's body: %w", err)
 		}
+		r.list()
 		if !body.ended() && r.br().Buffered() == 0 {
 			r.out.release()
 			_, _ = r.br().Peek(1) // waits without a buffer; an error comes again

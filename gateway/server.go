@@ -86,7 +86,9 @@ type Server struct {
 	exchanges sync.Pool
 	draining  atomic.Bool
 	cutting   atomic.Bool  // what is only a stream must end now
+	cutBy     atomic.Int64 // Unix nanoseconds: then nothing of a stream may be under way any more; 0: no shutdown has come so far
 	tunnels   atomic.Int64 // open ones
+	streams   streams
 
 	mu        sync.Mutex
 	listeners []*listener
@@ -181,7 +183,7 @@ const (
 // running; the process then ends them. Admission is drained by its owner, afterwards.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
-	cut := time.AfterFunc(s.timeForStreams(ctx), func() { s.cutting.Store(true) })
+	cut := time.AfterFunc(s.timeForStreams(ctx), s.cut)
 	defer cut.Stop()
 	done := make(chan error, 1)
 	go func() { done <- s.stopHTTP(ctx) }()
@@ -196,7 +198,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			s.closeUpstreams()
 			return err
 		case <-poll.C:
-			s.closeSilent()
+			s.hurry()
 		}
 	}
 }
@@ -231,9 +233,24 @@ func (s *Server) awaitTunnels(ctx context.Context, poll <-chan time.Time) error 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-poll:
+			s.hurry()
 		}
 	}
 	return nil
+}
+
+// cut begins to break streams off.
+func (s *Server) cut() {
+	s.cutBy.Store(time.Now().Add(lookEvery).UnixNano())
+	s.cutting.Store(true)
+}
+
+// hurry ends what would hold up a shutdown, again and again: a stream may set a deadline of its own in between.
+func (s *Server) hurry() {
+	s.closeSilent()
+	if s.cutting.Load() {
+		s.streams.hasten(time.Unix(0, s.cutBy.Load()))
+	}
 }
 
 func (s *Server) closeSilent() {

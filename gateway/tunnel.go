@@ -1,6 +1,9 @@
 package gateway
 
 import (
+	"bytes"
+	"crypto/sha1" // WebSocket names it
+	"encoding/base64"
 	"io"
 	"net"
 	"runtime/debug"
@@ -25,6 +28,7 @@ type tunnel struct {
 	first []byte       // for the client: the header, and what the backend has said behind it
 	moved atomic.Int64 // Unix nanoseconds of the last bytes in either direction
 	ended sync.Once
+	cut   sync.Once
 }
 
 const tunnelBufferBytes = 16 << 10
@@ -55,9 +59,33 @@ func (r *relay) upgrade() {
 	e.held.slot, e.held.upgrade = false, false
 	t.side.tunnel = t
 	t.s.tunnels.Add(1)
+	t.s.streams.add(t)
 	t.u.metrics.upgrades.Inc()
 	e.ctx.HijackSetNoResponse(true)
 	e.ctx.Hijack(t.run)
+}
+
+// webSocketGUID is what a WebSocket server adds to a client's key (RFC 6455 section 1.3).
+const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+// shookHands reports whether the reply is that of a program which speaks WebSocket. A status alone proves nothing: there are backends whose
+// clients can choose it, and through a tunnel to one that speaks HTTP any order would come.
+func (r *relay) shookHands(h *fasthttp.ResponseHeader) bool {
+	key, _, _ := r.e.head.find(webSocketKey)
+	sum := sha1.Sum(append(bytes.Clone(key), webSocketGUID...))
+	var want [28]byte
+	base64.StdEncoding.Encode(want[:], sum[:])
+	return named(peekAny(h, "Upgrade"), "websocket") && bytes.Equal(peekAny(h, "Sec-WebSocket-Accept"), want[:])
+}
+
+// peekAny is the value of the first field of that name; backends' names keep their case, so it is compared without.
+func peekAny(h *fasthttp.ResponseHeader, name string) []byte {
+	for key, value := range h.All() {
+		if named(key, name) {
+			return value
+		}
+	}
+	return nil
 }
 
 // unread is what the backend has said behind the header.
@@ -136,6 +164,9 @@ func (t *tunnel) kill() {
 	_ = t.side.Close()
 }
 
+// hasten ends both directions at once: bytes that still came would be cut off anyway. To say goodbye in TLS may take a while.
+func (t *tunnel) hasten(time.Time) { t.cut.Do(func() { go t.kill() }) }
+
 // survive keeps a panic from ending the process.
 func (t *tunnel) survive() {
 	if reason := recover(); reason != nil {
@@ -152,6 +183,7 @@ func (t *tunnel) end() {
 		<-t.u.upgrades
 		t.u.giveSlot()
 		t.u.metrics.upgrades.Dec()
+		t.s.streams.remove(t)
 		t.s.tunnels.Add(-1)
 	})
 }

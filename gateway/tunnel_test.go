@@ -12,10 +12,11 @@ import (
 	"github.com/stockgate/stockgate/stock"
 )
 
-const askWebSocket = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: k\r\n" +
+// The key and what is made of it are those of RFC 6455 section 1.3.
+const askWebSocket = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" +
 	"Sec-WebSocket-Version: 13\r\n\r\n"
 
-const switched = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: a\r\n\r\n"
+const switched = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
 
 // upgrading is a backend that upgrades every connection, says hello in the same breath and then does what talk says.
 func upgrading(t *testing.T, talk func(c *net.TCPConn, br *bufio.Reader, head string)) string {
@@ -34,7 +35,7 @@ func (g *gate) webSocket() *wire {
 	g.t.Helper()
 	w := dialWire(g.t, g.addr)
 	w.send(askWebSocket)
-	if head := w.head(); head != "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" {
+	if head := w.head(); head != "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" {
 		g.t.Fatalf("the upgrade is %q", head)
 	}
 	w.wantText("hello")
@@ -58,7 +59,7 @@ func TestWebSocket(t *testing.T) {
 	g := startGate(t, addr, func(c *Config, _ *Parts) { c.Upstreams[0].Timeout = 5 * time.Second })
 	w := g.webSocket()
 	head := <-heads
-	for _, want := range []string{"GET /ws HTTP/1.1\r\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "Sec-WebSocket-Key: k\r\n", "Sec-WebSocket-Version: 13\r\n"} {
+	for _, want := range []string{"GET /ws HTTP/1.1\r\n", "Connection: Upgrade\r\nUpgrade: websocket\r\n", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "Sec-WebSocket-Version: 13\r\n"} {
 		if !strings.Contains(head, want) {
 			t.Errorf("the backend got %q without %q", head, want)
 		}
@@ -153,6 +154,38 @@ func TestUpgradesThatAreNone(t *testing.T) {
 		if strings.Contains(strings.ToLower(r.head), "upgrade:") {
 			t.Errorf("the backend got %q", r.head)
 		}
+	}
+}
+
+// TestC077_A101ThatProvesNothing: where clients can choose a status (a check of an address of theirs, say), a 101 alone would make a tunnel
+// through which anything reaches the backend. Technique: Mikhail Egorov, What's wrong with WebSocket APIs (2019).
+func TestC077_A101ThatProvesNothing(t *testing.T) {
+	t.Parallel()
+	const good = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"
+	for _, fields := range []string{"", "Upgrade: websocket\r\nConnection: Upgrade\r\n", strings.Replace(good, "s3p", "S3p", 1),
+		strings.Replace(good, "websocket", "h2c", 1)} {
+		behind := make(chan string, 1)
+		addr := talking(t, func(c *net.TCPConn, br *bufio.Reader) {
+			if _, err := readHeadOf(br); err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n"+fields+"\r\n")
+			rest, _ := io.ReadAll(br)
+			behind <- string(rest)
+		})
+		g := startGate(t, addr)
+		w := dialWire(t, g.addr)
+		w.send(askWebSocket + "POST /orders HTTP/1.1\r\nHost: h\r\n\r\n")
+		w.receive("GET").wants(t, 504, stock.CodeOutcomeUnknown)
+		if rest := <-behind; rest != "" {
+			t.Errorf("%q: %q came through", fields, rest)
+		}
+	}
+	b := startBackend(t, answering(created))
+	g := startGate(t, b.addr())
+	g.do(strings.Replace(askWebSocket, "Sec-WebSocket-Key: ", "Sec-WebSocket-Kez: ", 1))
+	if r := b.only(); strings.Contains(r.head, "Upgrade") {
+		t.Errorf("without a key the backend got %q", r.head)
 	}
 }
 
