@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,14 +74,7 @@ func (r *reloader) run(ctx context.Context) {
 func (r *reloader) reload(ctx context.Context, by string) (api.Reload, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next, err := config.Load(r.file, config.Options{})
-	var changes []config.Change
-	if err == nil {
-		changes = config.Changes(r.app.config(), next)
-		if len(changes) > 0 {
-			err = r.app.apply(ctx, next, changes)
-		}
-	}
+	next, changes, err := r.try(ctx)
 	if err != nil && ctx.Err() != nil && by == api.ReloadByFile {
 		return api.Reload{}, err // the process ends
 	}
@@ -99,6 +93,23 @@ func (r *reloader) reload(ctx context.Context, by string) (api.Reload, error) {
 		err = nil
 	}
 	return done, err
+}
+
+// try reads the file and takes it into use. A panic is a failure like any other: it must not end what serves by the old configuration.
+func (r *reloader) try(ctx context.Context) (next *config.Config, changes []config.Change, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			r.app.log.Error("a reload panicked", zap.Any("panic", reason), zap.ByteString("stack", debug.Stack()))
+			err = config.Problems{{Rule: "the reload panicked, which is a bug; the log has its stack"}}
+		}
+	}()
+	if next, err = config.Load(r.file, config.Options{}); err != nil {
+		return nil, nil, err
+	}
+	if changes = config.Changes(r.app.config(), next); len(changes) > 0 {
+		err = r.app.apply(ctx, next, changes)
+	}
+	return next, changes, err
 }
 
 // note logs and counts. What a look at the file finds again is not said again.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/stockgate/stockgate/config"
 	"github.com/stockgate/stockgate/gateway/control/api"
 )
@@ -291,6 +293,24 @@ func TestReloadOfAWrongFileChangesNothing(t *testing.T) {
 	g.becomes("", api.ReloadUnchanged)
 	if _, metrics = g.call("GET", "/metrics", ""); !strings.Contains(metrics, "stockgate_config_last_reload_success 1\n") {
 		t.Error("the file is as it was, and the metric says that it cannot be used")
+	}
+}
+
+// C086: a reload that panics is one that was refused; the next one is tried.
+func TestC086_APanicInAReload(t *testing.T) {
+	t.Parallel()
+	volume := newVolume(t, "upstreams: {shop: {url: 'http://shop'}}\nroutes: [{name: all, match: {path: /*}, upstream: shop}]\n")
+	a := &app{log: zap.NewNop()}
+	a.live.Store(config.Default())
+	r := newReloader(a, volume.file())
+	for range 2 {
+		got, err := r.reload(t.Context(), api.ReloadBySignal) // an app without its parts
+		if err != nil || got.Result != api.ReloadRefused || len(got.Problems) != 1 || !strings.Contains(got.Problems[0].Problem, "panic") {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if tries, ok := r.counts(); ok || tries[api.ReloadRefused] != 2 {
+		t.Errorf("%v, %v", tries, ok)
 	}
 }
 

@@ -21,6 +21,10 @@ func (e *exchange) passBreaker() *problem {
 		return u.unavailable(e.started)
 	}
 	e.held.ticket, e.held.leave = ticket, true
+	if ticket.Trial() && e.bodyAwaited() { // a long upload would keep all others out
+		e.judge(breaker.Nothing, nil)
+		return u.unavailable(e.started)
+	}
 	return nil
 }
 

@@ -201,6 +201,33 @@ func TestATrialThatIsNotSentIsFollowedByAnother(t *testing.T) {
 	}
 }
 
+// TestATrialIsNoUpload: a body that is still coming may take hours, and nothing else would pass meanwhile.
+func TestATrialIsNoUpload(t *testing.T) {
+	t.Parallel()
+	var works atomic.Bool
+	b := startBackend(t, func(c net.Conn, r received) bool {
+		if works.Load() {
+			return answering(created)(c, r)
+		}
+		return answering("HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")(c, r)
+	})
+	g := startGate(t, b.addr(), broken)
+	g.do(getPage)
+	for deadline := time.Now().Add(20 * time.Second); g.breaker().State != breaker.Trial; {
+		if time.Now().After(deadline) {
+			t.Fatal("there is no trial")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	works.Store(true)
+	w := dialWire(t, g.addr)
+	w.send("POST /page HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\nz")
+	w.receive("POST").wants(t, 503, stock.CodeUnavailable)
+	if got := g.do(orderOf(goodBody)); got.StatusCode != 201 {
+		t.Errorf("the order beside it got %d %s", got.StatusCode, got.body)
+	}
+}
+
 // TestHealthIsAskedWhileItIsOpen, and at no other time; until it is well nothing else is sent.
 func TestHealthIsAskedWhileItIsOpen(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,9 @@ type Ticket struct {
 	period uint64
 	trial  bool
 }
+
+// Trial reports whether the request is the one of a trial: until it is done no other passes, so it must not take long.
+func (t Ticket) Trial() bool { return t.trial }
 
 // Breaker is safe for concurrent use. A nil *Breaker lets everything pass.
 type Breaker struct {
@@ -237,7 +241,7 @@ func (b *Breaker) recover() {
 	b.cfg.Log.Warn("an upstream's breaker opened: nothing is sent there until it answers again", zap.String("upstream", b.cfg.Name),
 		zap.String("reason", b.Stats().Reason))
 	if b.cfg.OnOpen != nil {
-		b.cfg.OnOpen()
+		_ = b.guarded(func() error { b.cfg.OnOpen(); return nil }) // it has been logged
 	}
 	b.backoff.begin(&b.cfg, time.Now())
 	for b.wait() {
@@ -277,7 +281,7 @@ func (b *Breaker) probe() bool {
 	b.set(Probing)
 	ctx, cancel := context.WithTimeout(b.life, b.cfg.ProbeTimeout)
 	defer cancel()
-	err := b.cfg.Probe(ctx)
+	err := b.guarded(func() error { return b.cfg.Probe(ctx) })
 	if err == nil {
 		return true
 	}
@@ -285,4 +289,15 @@ func (b *Breaker) probe() bool {
 	b.cfg.Log.Debug("a probe of an upstream failed", zap.String("upstream", b.cfg.Name), zap.Error(err))
 	b.set(Open)
 	return false
+}
+
+// guarded makes a failure of a panic, which would end the process and all requests with it.
+func (b *Breaker) guarded(ask func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			b.cfg.Log.Error("a probe panicked", zap.String("upstream", b.cfg.Name), zap.Any("panic", reason), zap.ByteString("stack", debug.Stack()))
+			err = fmt.Errorf("panic: %v", reason)
+		}
+	}()
+	return ask()
 }

@@ -146,6 +146,26 @@ func TestOneTrialAfterAProbe(t *testing.T) {
 	})
 }
 
+// TestC086_PanicsOfAProbe: they count as a probe that failed, and the next one is made.
+func TestC086_PanicsOfAProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		probes := 0
+		b := New(Config{Failures: 1, Open: time.Second, OnOpen: func() { panic("in OnOpen") }, Probe: func(context.Context) error {
+			if probes++; probes < 3 {
+				panic("in a probe")
+			}
+			return nil
+		}})
+		defer b.Stop()
+		send(b, 1, Failed)
+		await(b, Trial)
+		if s := b.Stats(); probes != 3 || s.Reason != "probe: panic: in a probe" {
+			t.Errorf("%d probes, stats %+v", probes, s)
+		}
+	})
+}
+
 func await(b *Breaker, s State) {
 	for b.Stats().State != s {
 		time.Sleep(100 * time.Millisecond)
