@@ -90,8 +90,8 @@ type Server struct {
 	Connections int `yaml:"connections" default:"100000" range:"1..1000000"`
 	// Longest wait at shutdown for requests in flight.
 	Drain Duration `yaml:"drain" default:"25s" range:"0s..10m" reload:"live"`
-	// How much of it answers that have begun on routes without admit, and WebSockets, may go on; then they are broken off. A second before
-	// the end of drain they are anyway.
+	// How much of it answers that have begun on routes without admit, bodies that are still coming there, and WebSockets may go on; then
+	// they are broken off. A second before the end of drain they are anyway.
 	StreamDrain Duration `yaml:"stream_drain" default:"10s" range:"100ms..10m" reload:"live"`
 	// Send x-envoy-ratelimited: true with refusals, so that a mesh does not retry them.
 	EnvoyRateLimited bool `yaml:"envoy_ratelimited" default:"true"`
