@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +28,7 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	waitMoreThanWork()
 	dir, err := os.MkdirTemp("", "stockgate-e2e-")
 	if err != nil {
 		panic(err)
@@ -43,6 +47,15 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = errors.Join(os.RemoveAll(dir), os.RemoveAll(pattern))
 	os.Exit(code)
+}
+
+// waitMoreThanWork lets more tests run side by side than there are processors, unless -parallel says how many: whole systems wait, for
+// leases, breakers and holds that end.
+func waitMoreThanWork() {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) * 3 / 2)) // a number
+	}
 }
 
 // patience bounds every wait for an event. It is no measure of speed: only a hang or a lost event reaches it.
