@@ -71,7 +71,8 @@ func (h *held) covered(op *stock.Op) bool {
 }
 
 // handOver puts the op's try into a row whose units are there, or are being looked for, under another try. Both were forwarded, and an
-// order service that keeps one order per reservation has one order: the try that is ended must not take its units away.
+// order service that keeps one order per reservation has one order: neither the end of the earlier try nor that of this one may take its
+// units away. So the row says that it was handed over, as long as nobody knows of an order.
 func (h *held) handOver(row *rowState, op *stock.Op) stock.Result {
 	r, kind := op.Reservation, stock.KindSettle
 	if row.State == stock.StateSurplus {
@@ -79,7 +80,7 @@ func (h *held) handOver(row *rowState, op *stock.Op) stock.Result {
 	}
 	row.Try, row.Owner, row.OwnerAlive = r.Try, r.Owner, true
 	if row.Outcome == stock.OutcomeUnknown && row.State != stock.StateConfirmed {
-		row.Reason = aheadReason(op)
+		row.Reason = reasonHandedOver
 	}
 	h.lengthen(row, r)
 	h.transit(row, row.State)
@@ -122,7 +123,8 @@ func (h *held) sweepAhead(op *stock.Op) stock.Result {
 }
 
 // endTry sees to it that a try that was refused, or never sent, is never settled from open, although Redis may have an entry of it: it
-// gets a void row, or beside another try's row, which stays as it is, void rows in the ledger alone.
+// gets a void row, or beside another try's row, which stays as it is, void rows in the ledger alone. If somebody has settled the entry as a
+// twin meanwhile, that ends.
 func (h *held) endTry(r *stock.Reservation, reason string, res stock.Result) stock.Result {
 	row := h.rows[r.ID]
 	switch {
@@ -131,7 +133,10 @@ func (h *held) endTry(r *stock.Reservation, reason string, res stock.Result) sto
 	case row == nil:
 		row = h.tombstone(r, stock.StateVoid, stock.KindVoid, reason, "")
 		res.Row, row.told = &row.Row, true
-	case !h.had(r):
+	case h.had(r):
+	case otherWish(row, r):
+		h.endTwin(row, r, reason)
+	default:
 		h.mark(row, r, reason)
 	}
 	return res

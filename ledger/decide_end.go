@@ -55,9 +55,12 @@ func (h *held) giveBack(row *rowState, op *stock.Op) stock.Result {
 	return verdict(stock.VerdictStale, row)
 }
 
-// neverSent ends the owner's own try. A row that anybody knows an order of is none that was never sent.
+// neverSent ends the owner's own try. A row that anybody knows an order of is none that was never sent, nor is one that another try's order may
+// be in.
 func (h *held) neverSent(row *rowState, op *stock.Op) stock.Result {
 	switch {
+	case row.handedOver():
+		return verdict(stock.VerdictStale, row)
 	case row.State == stock.StateReleased, row.State == stock.StateVoid:
 		return verdict(stock.VerdictDone, row)
 	case row.State == stock.StateHeld && row.Outcome != stock.OutcomeAccepted:
@@ -135,11 +138,17 @@ func (h *held) expirable(row *rowState, op *stock.Op) bool {
 
 // Reasons that stockgate itself gives.
 const (
-	reasonExpired = stock.ReasonExpired
-	reasonSwept   = "swept"
-	reasonRefused = "refused"
-	reasonRetaken = "retaken"
+	reasonExpired    = stock.ReasonExpired
+	reasonSwept      = "swept"
+	reasonRefused    = "refused"
+	reasonRetaken    = "retaken"
+	reasonHandedOver = "handed_over"
 )
+
+// handedOver: another try may have made the row's order before its own came, so its own cannot say that there is none.
+func (r *rowState) handedOver() bool {
+	return r.Outcome == stock.OutcomeUnknown && r.Reason == reasonHandedOver && r.State != stock.StateReleased
+}
 
 // sweep decides about an open entry past its deadline. Done: the row that Result.Row shows is this try's, and tells how to close.
 // Stale: it is another try's, this one is lost.

@@ -31,8 +31,11 @@ func (h *held) accept(row *rowState, op *stock.Op) stock.Result {
 	return verdict(stock.VerdictDone, row)
 }
 
-// reject: the order was refused, so the units go back. It never undoes a confirm.
+// reject: the order was refused, so the units go back. It never undoes a confirm, and says nothing of an earlier try's order.
 func (h *held) reject(row *rowState, op *stock.Op) stock.Result {
+	if row.handedOver() {
+		return verdict(stock.VerdictStale, row)
+	}
 	switch row.State {
 	case stock.StateHeld:
 		if row.Outcome == stock.OutcomeAccepted {
@@ -70,6 +73,9 @@ func (h *held) bookUnknown(row *rowState, op *stock.Op) stock.Result {
 
 // note keeps what the backend said: outcome and answer once, the first ones stay.
 func (h *held) note(row *rowState, o stock.Outcome, op *stock.Op) {
+	if row.handedOver() { // there is one order, whichever try it came of
+		row.Reason = ""
+	}
 	if row.Outcome == stock.OutcomeUnknown {
 		row.Outcome, row.UpdatedAt, row.dirty = o, h.now, true
 	}

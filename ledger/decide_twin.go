@@ -28,6 +28,21 @@ func (h *held) settleTwin(op *stock.Op) stock.Result {
 	return res
 }
 
+// endTwin ends what the try of r, which was surely not sent, may have beside row, its id's of other lines: somebody may have settled its entry
+// from open before its owner came.
+func (h *held) endTwin(row *rowState, r *stock.Reservation, reason string) {
+	id := r.ID.Twin(r.Try)
+	switch {
+	case !h.twins[id]:
+		h.lacking.twin(id)
+	case h.rows[id] == nil:
+		h.mark(row, r, reason)
+	default:
+		h.detach(id)
+		h.neverSent(h.rows[id], &stock.Op{Reason: stock.ReasonNeverSent})
+	}
+}
+
 // doubled writes the repair of a twin, in place of that of a surplus one: making it void would be making void what has the id.
 func (h *held) doubled(row *rowState, of *stock.Reservation) {
 	h.repair(row, stock.CompensationPending, fmt.Sprintf("a second order of %s, route %s, user %s: see which one the order service has", of.ID, of.Route, of.User))

@@ -154,7 +154,9 @@ func namedSKUs(op *stock.Op) (skus []string, look bool) {
 
 // namedTakes are the counts that op raises by the terms it names; what a row gives back is counted under the row's own terms.
 func namedTakes(op *stock.Op) []takeKey {
-	if op.Kind == stock.OpSettle || op.Kind == stock.OpAdopt || op.Kind == stock.OpSweep && op.Ahead {
+	switch {
+	case op.Kind == stock.OpSettle, op.Kind == stock.OpAdopt, op.Kind == stock.OpSweep && op.Ahead,
+		op.Kind == stock.OpRelease && op.MaybeAhead && op.Reservation != nil: // it may have a twin, which ends
 		return takeKeys(op.Reservation)
 	}
 	return nil

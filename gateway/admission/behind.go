@@ -65,16 +65,18 @@ func unsettled(op *stock.Op) bool {
 // if its id is another order's.
 func (b *behind) ended(op *stock.Op) (twin stock.ID) {
 	r, row, v := op.Reservation, op.Result.Row, op.Result.Verdict
+	if row != nil && row.ID != r.ID {
+		twin = row.ID
+	}
 	if v == stock.VerdictDone {
-		if row != nil && row.ID != r.ID {
-			twin = row.ID
-			b.astray.Add(1)
-			b.a.log.Error("an order was forwarded ahead, and its id is another order's: it has a reservation of its own, see its compensation",
-				append(orderFields(op), zap.Stringer("twin", twin))...)
-		}
 		if row != nil && row.State == stock.StateSurplus {
 			b.surplus.Add(1)
 			b.a.log.Error("an order was forwarded ahead, and nothing was left to deduct: it is compensated", orderFields(op)...)
+		}
+		if !twin.IsZero() {
+			b.astray.Add(1)
+			b.a.log.Error("an order was forwarded ahead, and its id is another order's: it has a reservation of its own, see its compensation",
+				append(orderFields(op), zap.Stringer("twin", twin))...)
 		}
 		b.a.observe(op.Result.Facts)
 		b.a.publish(stock.Partition(r.Lines[0].SKU, b.a.cfg.Partitions),

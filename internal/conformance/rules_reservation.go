@@ -64,6 +64,12 @@ func ids() []Rule {
 			Mutation: Mutation{"ledger/decide_ahead.go", "return h.settleTwin(op)", "return verdict(stock.VerdictKeyReused, row)"},
 		},
 		{
+			Name: "a-twin-ends-with-its-try", Section: 5,
+			Sentence: "For `eventual` SKUs the id is first claimed … so that the same key on two SKUs is seen before anything is forwarded", Part: "what became a twin and was never sent holds no units",
+			Tests:    in("ledger", "TestATwinEndsWithItsTry"),
+			Mutation: Mutation{"ledger/decide_ahead.go", "\t\th.endTwin(row, r, reason)\n", "\t\th.mark(row, r, reason)\n"},
+		},
+		{
 			Name: "id-only-in-open-is-settled-first", Section: 5,
 			Sentence: "An id known only in `open` is settled first", Part: "the notice",
 			Tests:    in("gateway/control", "TestWhatIsKnownOnlyInOpenIsSettledFirst"),
