@@ -26,15 +26,27 @@ func (f *clientFlags) doubtsCommand() *cobra.Command {
 
 func (f *clientFlags) clearDoubtsCommand() *cobra.Command {
 	var reason string
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "clear-doubts PARTITION",
+		Use:   "clear-doubts {PARTITION | --all}",
 		Short: "Say that no silent replica has sold units of a partition that the shop's orders do not show",
 		Long: "Say that no silent replica has sold units of a partition that the shop's orders do not show, and show the doubts that this ends.\n" +
 			"The doubt of gateway \"database\" says that the database has lost commits: what they held has to be put right first.\n" +
 			"The units are sold again: compare with the shop's orders first, once order_delay is over since the replica was last heard of.",
-		Example: "  stockgate stock clear-doubts 17 --reason 'orders compared, ticket 4711'",
-		Args:    cobra.ExactArgs(1),
+		Example: "  stockgate stock clear-doubts 17 --reason 'orders compared, ticket 4711'\n" +
+			"  stockgate stock clear-doubts --all --reason 'restored 12:40, orders compared'",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 || all == (len(args) == 1) {
+				return fmt.Errorf("needs PARTITION, a number, or --all, and not both")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if all {
+				return f.onDoubts(cmd, func(ctx context.Context, c *client.Client) (api.DoubtList, error) {
+					return c.ClearAllDoubts(ctx, reason)
+				})
+			}
 			p, err := strconv.Atoi(args[0])
 			if err != nil || p < 0 {
 				return fmt.Errorf("PARTITION is %q, must be a number from 0", args[0])
@@ -45,6 +57,7 @@ func (f *clientFlags) clearDoubtsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the gateway's log")
+	cmd.Flags().BoolVar(&all, "all", false, "of every partition, in one step: after a restore each may have one")
 	return cmd
 }
 

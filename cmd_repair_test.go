@@ -38,7 +38,9 @@ func TestDoubtsAreShownAndClearedByCommand(t *testing.T) {
 	f(`DELETE /v1/doubts/3 {"reason":"orders compared"}`, table, "clear-doubts", "3", "--reason", "orders compared")
 	f("GET /v1/doubts", `{ "doubts": [ { "partition": 3, "gateway": "g7", "epoch": 5, "at": "2026-11-11T00:00:00Z" } ] }`, "doubts", "--json")
 	f("", `PARTITION is "all", must be a number from 0`, "clear-doubts", "all")
-	f("", "accepts 1 arg", "clear-doubts")
+	f(`DELETE /v1/doubts {"reason":"restored"}`, table, "clear-doubts", "--all", "--reason", "restored")
+	f("", "needs PARTITION, a number, or --all, and not both", "clear-doubts")
+	f("", "needs PARTITION, a number, or --all, and not both", "clear-doubts", "3", "--all")
 }
 
 func TestCompensationsAreShownAndRetriedByCommand(t *testing.T) {

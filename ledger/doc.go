@@ -111,9 +111,9 @@
 //     written down as doubtful, in the same transaction. Whether a replica lives and what it has said is read in one statement, with the
 //     partition's row locked: its word comes either before, and counts, or after, and ends the doubt.
 //   - A doubt stands on its own: the row of the replica goes after ten times replica_timeout, the doubt does not. It ends when the replica
-//     says drained, or by ClearDoubt. A replica that is forgotten while a partition drains is doubted at that moment.
+//     says drained, or by ClearDoubts. A replica that is forgotten while a partition drains is doubted at that moment.
 //   - NoteSetBack (Redis shows lost commits) makes a partition draining anew, whatever the restored rows say, with a doubt about the database
-//     itself. Only ClearDoubt ends that one, and until then ReopenPartitions leaves the partition drained.
+//     itself. Only ClearDoubts ends that one, and until then ReopenPartitions leaves the partition drained.
 //   - An order of an eventual SKU whose id could not be claimed (Op.Unclaimed) has the row of the claim's partition locked FOR SHARE from the
 //     beginning: drained, it stays so until the order is committed, and nothing can be claimed there meanwhile.
 //   - ReopenPartitions waits for every transaction that holds the row FOR SHARE, which is how the database alone admits. PostgreSQL lets new

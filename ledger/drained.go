@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"maps"
@@ -176,21 +177,33 @@ func (s *Store) Doubts(ctx context.Context) ([]stock.Doubt, error) {
 	var doubts []stock.Doubt
 	err := s.read(ctx, func(c *conn) error {
 		return c.rows(s.d.expand("SELECT p, gateway, epoch, at FROM {doubtful} ORDER BY p, gateway {bytes}"), nil, func(rows *sql.Rows) error {
-			var d stock.Doubt
-			var at instant
-			err := rows.Scan(&d.P, &d.Gateway, &d.Epoch, &at)
-			d.At = at.Time
-			doubts = append(doubts, d)
-			return err
+			return scanDoubt(rows, &doubts)
 		})
 	})
 	return doubts, err
 }
 
-// ClearDoubt removes the doubts about partition p: an operator, or a reconciliation with the shop's orders, has found out what the silent
-// replicas sold, or what the database has lost. What is doubtful of its SKUs' grants goes back with the next stock.OpGrantBack.
-func (s *Store) ClearDoubt(ctx context.Context, p int) error {
-	return s.inTx(ctx, func(c *conn) error {
-		return c.exec(s.d.expand("DELETE FROM {doubtful} WHERE p = $1"), p)
+// ClearDoubts removes the doubts about partition p, or with AllPartitions about all, and gives them by partition and gateway: an operator, or a
+// reconciliation with the shop's orders, has found out what the silent replicas sold, or what the database has lost. What is doubtful of the
+// SKUs' grants goes back with the next stock.OpGrantBack. All go, or none does.
+func (s *Store) ClearDoubts(ctx context.Context, p int) (cleared []stock.Doubt, err error) {
+	err = s.inTx(ctx, func(c *conn) error {
+		cleared = nil // it may be the second attempt
+		return c.rows(s.d.expand("DELETE FROM {doubtful} WHERE p = $1 OR $1 < 0 RETURNING p, gateway, epoch, at"), []any{p},
+			func(rows *sql.Rows) error { return scanDoubt(rows, &cleared) })
 	})
+	slices.SortFunc(cleared, func(a, b stock.Doubt) int { return cmp.Or(cmp.Compare(a.P, b.P), cmp.Compare(a.Gateway, b.Gateway)) })
+	return cleared, err
+}
+
+// AllPartitions stands for every partition.
+const AllPartitions = -1
+
+func scanDoubt(rows *sql.Rows, doubts *[]stock.Doubt) error {
+	var d stock.Doubt
+	var at instant
+	err := rows.Scan(&d.P, &d.Gateway, &d.Epoch, &at)
+	d.At = at.Time
+	*doubts = append(*doubts, d)
+	return err
 }

@@ -85,7 +85,9 @@ func (s *Store) RaiseEpochs(ctx context.Context, holder string, leases []Lease, 
 				return err
 			}
 		}
-		return nil
+		// A partition that is new, in a database that has forgotten it, has claims as well if anything sells ahead.
+		return c.exec(s.d.expand(`UPDATE {partition_state} SET ahead = true WHERE NOT ahead AND CAST(p AS text) {in $1}
+			AND EXISTS (SELECT 1 FROM {partition_state} other WHERE other.ahead)`), s.numbers(ps))
 	})
 }
 

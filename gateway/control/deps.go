@@ -56,8 +56,8 @@ type Records interface {
 type Repairs interface {
 	// Doubts is the silent replicas that may have sold units of a grant.
 	Doubts(ctx context.Context) ([]stock.Doubt, error)
-	// ClearDoubt ends the doubts about a partition.
-	ClearDoubt(ctx context.Context, p int) error
+	// ClearDoubts ends the doubts about a partition, or with ledger.AllPartitions all, and gives them.
+	ClearDoubts(ctx context.Context, p int) ([]stock.Doubt, error)
 	// Compensation is one repair, or ledger.ErrNoCompensation.
 	Compensation(ctx context.Context, id string) (stock.Compensation, error)
 	// ListCompensations is at most limit repairs of a state ("": of any) whose ids come after after.

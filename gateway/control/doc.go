@@ -26,6 +26,7 @@
 //	GET  /v1/config                       what this replica runs by, and its last reload
 //	POST /v1/reload                       read the configuration file again
 //	GET  /v1/doubts                       silent replicas that may have sold units of a grant
+//	DELETE /v1/doubts                     none of them has: an operator's word
 //	DELETE /v1/doubts/{partition}         they have not: an operator's word
 //	GET  /v1/compensations?state=         surplus orders and what is done about them
 //	POST /v1/compensations/{id}/retry     {"make":"good|void","reason":…}  look at one now

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,21 +25,19 @@ func (s *Server) listDoubts(r *http.Request) (any, error) {
 	if _, err := queryOf(r); err != nil {
 		return nil, err
 	}
-	return s.doubtsOf(r.Context(), func(stock.Doubt) bool { return true })
+	found, err := s.deps.Repairs.Doubts(r.Context())
+	if err != nil {
+		return nil, ofRead(err)
+	}
+	return viewDoubts(found), nil
 }
 
-func (s *Server) doubtsOf(ctx context.Context, wanted func(stock.Doubt) bool) (api.DoubtList, error) {
+func viewDoubts(found []stock.Doubt) api.DoubtList {
 	list := api.DoubtList{Doubts: []api.Doubt{}}
-	found, err := s.deps.Repairs.Doubts(ctx)
-	if err != nil {
-		return list, ofRead(err)
-	}
 	for _, d := range found {
-		if wanted(d) {
-			list.Doubts = append(list.Doubts, api.Doubt{Partition: d.P, Gateway: d.Gateway, Epoch: d.Epoch, At: d.At.UTC()})
-		}
+		list.Doubts = append(list.Doubts, api.Doubt{Partition: d.P, Gateway: d.Gateway, Epoch: d.Epoch, At: d.At.UTC()})
 	}
-	return list, nil
+	return list
 }
 
 // clearDoubts takes an operator's word that no silent replica has sold units of a partition that the shop's orders do not show. The way
@@ -50,6 +47,18 @@ func (s *Server) clearDoubts(r *http.Request) (any, error) {
 	if err != nil || p < 0 || p >= partitionMax {
 		return nil, badField("partition", shorten(r.PathValue("partition")), fmt.Sprintf("must be a number from 0 to %d", partitionMax-1))
 	}
+	return s.clear(r, p)
+}
+
+// clearAllDoubts takes the same word of all partitions: a database that was restored is doubted in each.
+func (s *Server) clearAllDoubts(r *http.Request) (any, error) {
+	if _, err := queryOf(r); err != nil {
+		return nil, err
+	}
+	return s.clear(r, ledger.AllPartitions)
+}
+
+func (s *Server) clear(r *http.Request, p int) (any, error) {
 	body, err := readObject(r, "reason")
 	if err != nil {
 		return nil, err
@@ -58,17 +67,31 @@ func (s *Server) clearDoubts(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.doubtsOf(r.Context(), func(d stock.Doubt) bool { return d.P == p })
+	cleared, err := s.deps.Repairs.ClearDoubts(r.Context(), p)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.deps.Repairs.ClearDoubt(r.Context(), p); err != nil {
-		return nil, err
-	}
 	// No ledger row has the reason: what goes back does so later, SKU by SKU.
-	s.deps.Log.Info("doubts are cleared, what was doubtful is sold again", zap.String("actor", actorOf(r.Context())), zap.Int("partition", p),
-		zap.Int("replicas", len(list.Doubts)), zap.String("reason", reason))
-	return list, nil
+	s.deps.Log.Info("doubts are cleared, what was doubtful is sold again", zap.String("actor", actorOf(r.Context())), whichOf(p),
+		zap.Int("replicas", len(cleared)), zap.String("reason", reason), zap.Strings("doubts", doubtNames(cleared)))
+	return viewDoubts(cleared), nil
+}
+
+// whichOf is a partition as the log names it.
+func whichOf(p int) zap.Field {
+	if p == ledger.AllPartitions {
+		return zap.String("partition", "all")
+	}
+	return zap.Int("partition", p)
+}
+
+// doubtNames name doubts by partition and gateway.
+func doubtNames(doubts []stock.Doubt) []string {
+	names := make([]string, len(doubts))
+	for i, d := range doubts {
+		names[i] = fmt.Sprintf("%d of %s", d.P, d.Gateway)
+	}
+	return names
 }
 
 // compensationStates are what a list of repairs can be asked for.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -30,11 +31,20 @@ func (b *bay) Doubts(context.Context) ([]stock.Doubt, error) {
 	return slices.Clone(b.doubts), b.fault
 }
 
-func (b *bay) ClearDoubt(_ context.Context, p int) error {
+func (b *bay) ClearDoubts(_ context.Context, p int) (cleared []stock.Doubt, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.doubts = slices.DeleteFunc(b.doubts, func(d stock.Doubt) bool { return d.P == p })
-	return b.fault
+	if b.fault != nil {
+		return nil, b.fault
+	}
+	b.doubts = slices.DeleteFunc(b.doubts, func(d stock.Doubt) bool {
+		gone := d.P == p || p == ledger.AllPartitions
+		if gone {
+			cleared = append(cleared, d)
+		}
+		return gone
+	})
+	return cleared, nil
 }
 
 func (b *bay) Compensation(_ context.Context, id string) (stock.Compensation, error) {
@@ -95,6 +105,9 @@ func TestDoubtsAreShownAndClearedByPartition(t *testing.T) {
 	b.ok(`{"doubts":[`+g7+`,`+g8+`]}`, "DELETE", "/v1/doubts/3", `{"reason":"orders compared"}`)
 	b.ok(`{"doubts":[]}`, "DELETE", "/v1/doubts/3", "")
 	b.ok(`{"doubts":[`+other+`]}`, "GET", "/v1/doubts", "")
+	b.refused(stock.CodeBadRequest, "partition", "DELETE", "/v1/doubts?partition=3", "")
+	b.ok(`{"doubts":[`+other+`]}`, "DELETE", "/v1/doubts", `{"reason":"orders compared"}`)
+	b.ok(`{"doubts":[]}`, "DELETE", "/v1/doubts", "")
 	for _, p := range []string{"x", "-1", "65536", "1.0"} {
 		if got := b.refused(stock.CodeBadRequest, "must be a number from 0 to 65535", "DELETE", "/v1/doubts/"+p, ""); got.Field != "partition" {
 			t.Errorf("%s: %+v", p, got)
@@ -122,6 +135,12 @@ func TestWhoMayOnlyLookClearsAndRetriesNothing(t *testing.T) {
 		t.Errorf("the log has %v", last)
 	}
 	if why := log.All()[log.Len()-2].ContextMap(); why["actor"] != "ann" || why["partition"] != int64(3) || why["reason"] != "orders compared" {
+		t.Errorf("the log has %v", why)
+	}
+	repairs.doubts = []stock.Doubt{{P: 3, Gateway: stock.DoubtDatabase, Epoch: 5}, {P: 9, Gateway: "g7", Epoch: 6}}
+	b.do("DELETE", "/v1/doubts", `{"reason":"restored"}`, "Authorization", all, ActorHeader, "ann")
+	if why := log.All()[log.Len()-2].ContextMap(); why["actor"] != "ann" || why["partition"] != "all" || why["reason"] != "restored" ||
+		fmt.Sprint(why["doubts"]) != "[3 of database 9 of g7]" {
 		t.Errorf("the log has %v", why)
 	}
 }

@@ -90,6 +90,7 @@ func (s *Server) routes() []route {
 		{pattern: "POST /v1/reservations/{id}/release", serve: s.releaseReservation, needs: change},
 		{pattern: "POST /v1/reservations/{id}/extend", serve: s.extendReservation, needs: change},
 		{pattern: "GET /v1/doubts", serve: s.listDoubts},
+		{pattern: "DELETE /v1/doubts", serve: s.clearAllDoubts, needs: change},
 		{pattern: "DELETE /v1/doubts/{partition}", serve: s.clearDoubts, needs: change},
 		{pattern: "GET /v1/compensations", serve: s.listCompensations},
 		{pattern: "POST /v1/compensations/{id}/retry", serve: s.retryCompensation, needs: change},

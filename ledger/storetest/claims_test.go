@@ -79,6 +79,11 @@ func caseAllDrain(t *testing.T, e *env) {
 	e.after1(t, e.CompleteDrains, leases, stock.PartitionDrained)
 	e.after1(t, e.ReopenPartitions, leases, stock.PartitionOpen)
 	e.after1(t, e.raiseTo("run-2"), leases, stock.PartitionDraining)
+
+	e.sql("DELETE FROM " + e.pick("stockgate.", "stockgate_") + "partition_state WHERE p = 9") // set back to before the first grant
+	if states, err = e.raiseTo("run-2")(t.Context(), holder, e.lease(9)); err != nil || !states[0].Ahead || states[0].State != stock.PartitionOpen {
+		t.Errorf("a partition that was forgotten: %+v, %v", states, err)
+	}
 }
 
 // after1 takes a step and fails unless the first partition is then in the state.
@@ -198,7 +203,7 @@ func caseSetBack(t *testing.T, e *env) {
 	e.after1(t, noted, leases, stock.PartitionDraining) // once more: what was said to be drained counts no more
 	e.must(e.SayDrained(t.Context(), "gw-1", map[int]int64{p: 43}))
 	e.after1(t, e.CompleteDrains, leases, stock.PartitionDrained)
-	e.must(e.ClearDoubt(t.Context(), p))
+	e.cleared(p, 1)
 	e.after1(t, e.ReopenPartitions, leases, stock.PartitionOpen)
 	e.done(grant("sku-1", 1, 0))
 	_, err := e.NoteSetBack(t.Context(), "gw-2", leases, nil)

@@ -166,17 +166,6 @@ func (e *env) doubted(want ...string) {
 
 // caseRaiseAhead: only a partition that sells ahead drains with a new epoch; drain_epoch stays while it drains.
 func caseRaiseAhead(_ *testing.T, e *env) {
-	leases := e.aheadAt(5)
-	e.after(e.raiseTo("run-2"), leases, stock.PartitionState{P: 5, Epoch: 2, State: stock.PartitionDraining, DrainEpoch: 2})
-	e.after(e.raiseTo("run-3"), leases, stock.PartitionState{P: 5, Epoch: 3, State: stock.PartitionDraining, DrainEpoch: 2})
-	e.drained(holder, 5, 2)
-	e.after(e.CompleteDrains, leases, stock.PartitionState{P: 5, Epoch: 3, State: stock.PartitionDrained, DrainEpoch: 2})
-	e.after(e.raiseTo("run-4"), leases, stock.PartitionState{P: 5, Epoch: 4, State: stock.PartitionDrained, DrainEpoch: 2})
-	e.after(e.ReopenPartitions, leases, stock.PartitionState{P: 5, Epoch: 4, State: stock.PartitionOpen, DrainEpoch: 2})
-	atLeast := func(ctx context.Context, holder string, leases []ledger.Lease) ([]stock.PartitionState, error) {
-		return e.RaiseEpochs(ctx, holder, leases, "run-5", map[int]int64{5: 40})
-	}
-	e.after(atLeast, leases, stock.PartitionState{P: 5, Epoch: 41, State: stock.PartitionDraining, DrainEpoch: 41})
 	strong := e.lease(9)
 	for epoch := range int64(2) {
 		states, err := e.RaiseEpochs(e.t.Context(), holder, strong, "run-1", nil)
@@ -190,6 +179,18 @@ func caseRaiseAhead(_ *testing.T, e *env) {
 	if states[0].State != stock.PartitionOpen || states[0].Epoch != 2 {
 		e.t.Errorf("strong alone was drained: %+v", states[0])
 	}
+
+	leases := e.aheadAt(5)
+	e.after(e.raiseTo("run-2"), leases, stock.PartitionState{P: 5, Epoch: 2, State: stock.PartitionDraining, DrainEpoch: 2})
+	e.after(e.raiseTo("run-3"), leases, stock.PartitionState{P: 5, Epoch: 3, State: stock.PartitionDraining, DrainEpoch: 2})
+	e.drained(holder, 5, 2)
+	e.after(e.CompleteDrains, leases, stock.PartitionState{P: 5, Epoch: 3, State: stock.PartitionDrained, DrainEpoch: 2})
+	e.after(e.raiseTo("run-4"), leases, stock.PartitionState{P: 5, Epoch: 4, State: stock.PartitionDrained, DrainEpoch: 2})
+	e.after(e.ReopenPartitions, leases, stock.PartitionState{P: 5, Epoch: 4, State: stock.PartitionOpen, DrainEpoch: 2})
+	atLeast := func(ctx context.Context, holder string, leases []ledger.Lease) ([]stock.PartitionState, error) {
+		return e.RaiseEpochs(ctx, holder, leases, "run-5", map[int]int64{5: 40})
+	}
+	e.after(atLeast, leases, stock.PartitionState{P: 5, Epoch: 41, State: stock.PartitionDraining, DrainEpoch: 41})
 }
 
 // caseDrainRound: open → draining → drained → open, each step only from the one before, and each may be repeated.
@@ -275,10 +276,22 @@ func caseSilence(t *testing.T, e *env) {
 		e.silence(gw, 20*time.Second)
 	}
 	e.after(e.CompleteDrains, leases, stock.PartitionState{P: 3, Epoch: 3, State: stock.PartitionDrained, DrainEpoch: 3, Doubtful: 3})
-	e.must(e.ClearDoubt(t.Context(), 4))
+	e.cleared(4, 0)
 	e.doubted("3 gw-1 3", "3 gw-2 3", "3 gw-3 3")
-	e.must(e.ClearDoubt(t.Context(), 3))
+	e.cleared(ledger.AllPartitions, 3)
 	e.doubted()
+}
+
+// cleared clears the doubts about a partition, or all, and is told of so many.
+func (e *env) cleared(p, want int) {
+	e.t.Helper()
+	before, err := e.Doubts(e.t.Context())
+	e.must(err)
+	before = slices.DeleteFunc(before, func(d stock.Doubt) bool { return p >= 0 && d.P != p })
+	got, err := e.ClearDoubts(e.t.Context(), p)
+	if err != nil || len(got) != want || !slices.Equal(got, before) {
+		e.t.Fatalf("cleared %+v, %v, want %d: %+v", got, err, want, before)
+	}
 }
 
 // caseDoubtOutlives: the row of a silent replica goes after ten times replica_timeout. The doubt stays, over that and over a later drain.

@@ -115,6 +115,8 @@ func TestEveryCallAsksForWhatItsNameSays(t *testing.T) {
 	f("GET /v1/doubts", err)
 	_, err = c.ClearDoubts(ctx, 3, "r")
 	f(`DELETE /v1/doubts/3 {"reason":"r"}`, err)
+	_, err = c.ClearAllDoubts(ctx, "r")
+	f(`DELETE /v1/doubts {"reason":"r"}`, err)
 	_, err = c.Compensations(ctx, "dead", "surplus.0", 10)
 	f("GET /v1/compensations?after=surplus.0&limit=10&state=dead", err)
 	_, err = c.Compensations(ctx, "", "", 10)

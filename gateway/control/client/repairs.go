@@ -20,6 +20,11 @@ func (c *Client) ClearDoubts(ctx context.Context, partition int, reason string) 
 	return call[api.DoubtList](ctx, c, http.MethodDelete, "/v1/doubts/"+strconv.Itoa(partition), api.Note{Reason: reason})
 }
 
+// ClearAllDoubts is ClearDoubts of all partitions, in one step: all are ended, or none.
+func (c *Client) ClearAllDoubts(ctx context.Context, reason string) (api.DoubtList, error) {
+	return call[api.DoubtList](ctx, c, http.MethodDelete, "/v1/doubts", api.Note{Reason: reason})
+}
+
 // Compensations is a page of at most limit (1–1000) repairs of a state, "" for all; Next of the answer is the next page's after.
 func (c *Client) Compensations(ctx context.Context, state, after string, limit int) (api.CompensationList, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}}
