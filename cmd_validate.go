@@ -27,8 +27,8 @@ The exit status is 1 if there are problems; warnings and refusals do not change 
 replicas" because it is stored in the database, or "restart". The exit status is then 2 if the file is valid and a key needs a restart, for
 which a reload of it is refused as a whole; 0 if a reload takes all, or nothing changes. Secrets are never printed.
 
-A file is often checked away from its secrets, so a variable or a file that a value refers to and that is not there is a warning. Where
-serve will run, --references makes it the problem that it is for serve.`,
+A file is often checked away from its secrets, so a variable or a file that a value refers to and that is not there is a warning, and so
+are TLS files that cannot be used. Where serve will run, --references makes it the problem that it is for serve.`,
 		Example:      "  stockgate validate --config stockgate.yaml --json\n  stockgate validate --config new.yaml --diff stockgate.yaml\n  stockgate validate --config /etc/stockgate/config.yaml --references",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
@@ -46,7 +46,7 @@ serve will run, --references makes it the problem that it is for serve.`,
 	cmd.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	cmd.Flags().StringVar(&old, "diff", "", "say what changes from this file, and what of it needs a restart")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
-	cmd.Flags().BoolVar(&references, "references", false, "variables and files that values refer to must be there, as for serve")
+	cmd.Flags().BoolVar(&references, "references", false, "variables and files that values refer to must be there, and TLS files be in order, as for serve")
 	_ = cmd.MarkFlagRequired("config") // fails only for a flag that does not exist
 	return cmd
 }
@@ -77,9 +77,15 @@ func validateFile(file, old string, o config.Options) (*validateReport, error) {
 	if err != nil && !errors.As(err, &problems) {
 		return nil, err
 	}
-	r := &validateReport{File: file, Valid: err == nil, Problems: validateRemarks(problems, ""), Warnings: validateRemarks(nil, ""), Refusals: validateRemarks(nil, "")}
+	var warnings config.Problems
+	if err == nil {
+		if warnings = tlsProblems(file, c); !o.AllowMissing {
+			problems, warnings = warnings, nil
+		}
+	}
+	r := &validateReport{File: file, Valid: len(problems) == 0, Problems: validateRemarks(problems, ""), Warnings: validateRemarks(nil, ""), Refusals: validateRemarks(nil, "")}
 	if r.Valid {
-		r.Warnings = validateRemarks(config.Warnings(c), "warning: ")
+		r.Warnings = validateRemarks(append(warnings, config.Warnings(c)...), "warning: ")
 		r.Refusals = validateRemarks(config.Refusals(c), "serve refuses: ")
 	}
 	if old == "" {

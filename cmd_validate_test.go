@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stockgate/stockgate/internal/certs/certtest"
 )
 
 // runValidate runs the command on a file with the given text.
@@ -54,6 +57,32 @@ func TestValidate(t *testing.T) {
 	f(validFile+"control: {token: '${STOCKGATE_TEST_NEVER_SET}'}\n",
 		"F:3: warning: control.token: variable STOCKGATE_TEST_NEVER_SET is not set, the key was not checked\n"+
 			"F is valid: 1 warning, 0 refusals\n", true)
+}
+
+// TestValidateLooksAtTLSFiles: without them serve does not start.
+func TestValidateLooksAtTLSFiles(t *testing.T) {
+	t.Parallel()
+	ca, dir := certtest.New(t), t.TempDir()
+	cert, key := certtest.Write(t, dir, "tls.crt", ca.Issue(t, time.Hour, "shop").Cert), certtest.Write(t, dir, "other.key", ca.Issue(t, time.Hour, "shop").Key)
+	f := func(section, want string) {
+		t.Helper()
+		text := validFile + strings.NewReplacer("CERT", cert, "KEY", key, "NONE", filepath.Join(dir, "none")).Replace(section)
+		if out, err := runValidate(t, text, "--references"); err == nil || !strings.HasPrefix(out, "F:3: "+want) {
+			t.Errorf("with --references: error %v, %s", err, out)
+		}
+		if out, err := runValidate(t, text); err != nil || !strings.HasPrefix(out, "F:3: warning: "+want) || !strings.Contains(out, "is valid: ") {
+			t.Errorf("away from the files: error %v, %s", err, out)
+		}
+	}
+	f("tls: {cert: CERT, key: NONE}", "tls: key: open "+filepath.Join(dir, "none"))
+	f("tls: {cert: CERT, key: KEY}", "tls: cert and key: tls: private key does not match public key")
+	f("control: {tls: {cert: NONE, key: KEY}}", "control.tls: cert: open ")
+	f("check: {listen: ':1', tls: {cert: NONE, key: KEY}}", "check.tls: cert: open ")
+	f("redis: {tls: {enabled: true, ca: NONE}}", "redis.tls: ca: open ")
+	out, err := runValidate(t, strings.Replace(validFile, `http://127.0.0.1:3000"`, `https://orders", tls: {ca: /nowhere}`, 1), "--references")
+	if err == nil || !strings.HasPrefix(out, "F:1: upstreams.o.tls: ca: open /nowhere") {
+		t.Errorf("an upstream: error %v, %s", err, out)
+	}
 }
 
 func TestValidateJSON(t *testing.T) {

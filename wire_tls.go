@@ -26,17 +26,25 @@ func secure(set *certs.Set, c *config.Config) (secured, error) {
 	s.public, publicErr = listenTLS(set, "tls", c.TLS)
 	s.control, controlErr = listenTLS(set, "control.tls", c.Control.TLS)
 	s.check, checkErr = listenTLS(set, "check.tls", c.Check.TLS)
-	errs := []error{publicErr, controlErr, checkErr}
+	errs := []error{under("tls", publicErr), under("control.tls", controlErr), under("check.tls", checkErr)}
 	for name, u := range c.Upstreams {
 		source, err := callTLS(set, "upstreams."+name, u)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, under("upstreams."+name+".tls", err))
 		}
 		if source != nil {
 			s.upstreams[name] = source
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+// under puts the key before what is wrong with its files; nil stays nil.
+func under(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", key, err)
 }
 
 // uses reports whether a source of that name is one of these.
@@ -53,11 +61,7 @@ func listenTLS(set *certs.Set, key string, t config.ListenerTLS) (*certs.Source,
 	if t.MinVersion == "1.3" {
 		l.MinVersion = tls.VersionTLS13
 	}
-	source, err := set.Listen(key, l)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return source, nil
+	return set.Listen(key, l)
 }
 
 func callTLS(set *certs.Set, key string, u config.Upstream) (*certs.Source, error) {
@@ -65,12 +69,8 @@ func callTLS(set *certs.Set, key string, u config.Upstream) (*certs.Source, erro
 	if err != nil || at.Scheme != "https" {
 		return nil, err
 	}
-	source, err := set.Call(key, certs.Calling{Files: certs.Files{Cert: u.TLS.Cert, Key: u.TLS.Key, CA: u.TLS.CA},
+	return set.Call(key, certs.Calling{Files: certs.Files{Cert: u.TLS.Cert, Key: u.TLS.Key, CA: u.TLS.CA},
 		ServerName: cmp.Or(u.TLS.ServerName, at.Hostname())})
-	if err != nil {
-		return nil, fmt.Errorf("%s.tls: %w", key, err)
-	}
-	return source, nil
 }
 
 var proxyProtocols = map[config.ProxyProtocol]gateway.ProxyProtocol{config.ProxyOff: gateway.ProxyOff,
