@@ -61,8 +61,9 @@ local function write(f)
     'paused', ARGV[a + 3], 'ahead', ARGV[a + 4])
 end
 
-if not summed then
-  -- The sums of all SKUs are gone or of an older epoch: all are made anew, so that keys that stand are right again too.
+if not summed and #sum > 0 then
+  -- The sums of all SKUs are gone or of an older epoch: all are made anew, so that keys that stand are right again too. A load that
+  -- only left facts out has not looked into open: it must not call the sums made.
   redis.call('DEL', KEYS[3])
   redis.call('HSET', KEYS[3], SUMMED, ARGV[1])
   for sku, n in pairs(sums) do redis.call('HSET', KEYS[3], sku, text(n)) end
