@@ -59,20 +59,28 @@ func (ch *checker) checkConfirm(key string, r Route) {
 		under(under("upstreams", r.Upstream), "resolve"))
 }
 
+// sourceRule is what the sources of a field may be.
+func sourceRule(key string) string {
+	if strings.HasSuffix(key, ".user") {
+		return strings.Replace(errSource.Error(), " or form.<name>", ", form.<name> or jwt.<claim>", 1)
+	}
+	return errSource.Error()
+}
+
 func (ch *checker) checkSources(key string, sources []Source, inLine bool, path string) {
 	for i, s := range sources {
 		at := elementPath(key, i, "")
 		if !ch.origin.named(at) {
 			at = key
 		}
-		ch.failIf(s.IsZero(), at, errSource.Error(), `""`)
+		ch.failIf(s.IsZero(), at, sourceRule(key), `""`)
 		ch.failIf(slices.ContainsFunc(sources[:i], s.Equal), at, "must not stand twice", quote(s.String()))
 		switch {
 		case s.IsZero():
 		case inLine && s.Kind != SourceLine:
 			ch.fail(at, "must be a path inside a line, without body., for lines is set", quote(s.String()))
 		case !inLine && s.Kind == SourceLine:
-			ch.fail(at, errSource.Error(), quote(s.String()))
+			ch.fail(at, sourceRule(key), quote(s.String()))
 		case s.Kind == SourcePath && s.Index > segmentsMax(path):
 			ch.fail(at, fmt.Sprintf("must be at most path.%d for the route's path", segmentsMax(path)), quote(s.String()))
 		}

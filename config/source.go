@@ -41,6 +41,8 @@ type Source struct {
 
 var errSource = errors.New("must be body.<path>, header.<name>, query.<name>, path.<n from 1> or form.<name>")
 
+var errClaim = errors.New("must be jwt.<claim>, such as jwt.sub")
+
 // ParseSource reads a source. A text without a known prefix is a SourceLine, valid only beside admit.lines.
 func ParseSource(s string) (Source, error) {
 	var src Source
@@ -85,6 +87,10 @@ func (s *Source) set(kind SourceKind, rest string) (err error) {
 		made.Index, err = parseSegment(rest)
 	case SourceHeader:
 		made.Name, err = rest, checkHeaderName(rest)
+	case SourceJWT:
+		if made.Name, err = rest, checkSourceName(rest); err != nil {
+			err = errClaim
+		}
 	default:
 		made.Name, err = rest, checkSourceName(rest)
 	}
