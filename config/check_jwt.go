@@ -12,7 +12,9 @@ var jwtAlgorithms = []string{"RS256", "RS384", "RS512", "PS256", "PS384", "PS512
 
 func (ch *checker) checkJWT() {
 	j := ch.JWT
-	ch.failIf(!validJWKS(j.JWKS), "jwt.jwks", "must be a path, or begin with https:// (http:// for a loopback address only)", quote(j.JWKS))
+	if rule, shown := checkJWKS(j.JWKS); rule != "" {
+		ch.failIf(true, "jwt.jwks", rule, shown)
+	}
 	for i, a := range j.Algorithms {
 		ch.failIf(!slices.Contains(jwtAlgorithms, a), elementPath("jwt.algorithms", i, ""), "must be one of "+strings.Join(jwtAlgorithms, ", "),
 			quote(a))
@@ -21,17 +23,26 @@ func (ch *checker) checkJWT() {
 	ch.failIf(j.Header != "" && rule != nil, "jwt.header", "must name a header of letters, digits and -, not Stockgate-", quote(j.Header))
 }
 
-// validJWKS: who can change what comes over the wire could sign tokens.
-func validJWKS(s string) bool {
+// checkJWKS gives what is wrong with where the keys are, "" if nothing, and the value without any password. Who can change what comes over
+// the wire could sign tokens.
+func checkJWKS(s string) (rule, shown string) {
+	const where = "must be a path, or begin with https:// (http:// for a loopback address only)"
 	if !strings.Contains(s, "://") {
-		return true
+		return "", ""
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || u.User != nil {
-		return false
+	if err != nil {
+		return where, ""
 	}
 	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+	secure := u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+	switch {
+	case u.User != nil:
+		return "must not hold a user or password", quote(u.Redacted())
+	case u.Host == "" || !secure:
+		return where, quote(s)
+	}
+	return "", ""
 }
 
 // checkClaims: a claim says who asks, and only where it can be verified.

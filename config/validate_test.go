@@ -19,6 +19,7 @@ func TestValidateWithoutFile(t *testing.T) {
 	}
 	f(func(*Config) {}, "")
 	f(func(c *Config) { c.Redis.PoolSize = 0 }, "redis.pool_size: must be 1 to 10000, is 0")
+	f(func(c *Config) { c.JWT.JWKS = "https://me:hush@id.example/keys" }, `jwt.jwks: must not hold a user or password, is "https://me:xxxxx@id.example/keys"`)
 	f(func(c *Config) { c.JWT.JWKS = "http://id.example/keys" }, `jwt.jwks: must be a path, or begin with https:// (http:// for a loopback address only), is "http://id.example/keys"`)
 	f(func(c *Config) { c.JWT.Algorithms = []string{"HS256"} }, `jwt.algorithms[0]: must be one of `+strings.Join(jwtAlgorithms, ", ")+`, is "HS256"`)
 	cors := func(x CORS) func(*Config) {

@@ -126,3 +126,30 @@ func TestC086_PanicWhileBooking(t *testing.T) {
 		t.Errorf("booked %d times", len(g.adm.booked))
 	}
 }
+
+// TestC086_PanicInAnAnswer: of a plain route, when some of it has gone out: the client does not take it for a whole one, and the slot comes
+// back.
+func TestC086_PanicInAnAnswer(t *testing.T) {
+	t.Parallel()
+	b := startBackend(t, func(c net.Conn, r received) bool {
+		if r.line() == "GET /x HTTP/1.1" {
+			return answering("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nbroken\r\n")(c, r)
+		}
+		return answering(created)(c, r)
+	})
+	g := startGate(t, b.addr(), func(c *Config, p *Parts) {
+		c.Upstreams[0].MaxConnections = 1
+		p.Log = zap.New(zapcore.NewNopCore(), zap.WrapCore(func(zapcore.Core) zapcore.Core { return panickingCore{zapcore.NewNopCore()} }))
+	})
+	w := dialWire(t, g.addr)
+	w.send(getX)
+	w.head()
+	w.wantText("1\r\na\r\n")
+	w.ended() // without an empty chunk
+	if got := g.do(getPage); got.StatusCode != 201 {
+		t.Errorf("the slot did not come back: %d %s", got.StatusCode, got.body)
+	}
+	if n := counterOf(t, g.reg, "stockgate_panics_total"); n != 1 {
+		t.Errorf("the metric says %v panics", n)
+	}
+}
