@@ -38,7 +38,7 @@ func TestNamedTestsExist(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"docs/failure-modes.md", "docs/architecture.md"} {
+	for _, name := range []string{"docs/failure-modes.md", "docs/architecture.md", "docs/traffic.md"} {
 		if named[name] < 20 {
 			t.Errorf("%s names only %d tests: is the pattern still right?", name, named[name])
 		}
