@@ -301,8 +301,8 @@ func TestKeysRotate(t *testing.T) {
 	i.text.Store(nil)
 	until(fresh, ErrPending) // it is looked for
 	until(old, nil)
-	text = setOf(t, public(second, "2"))
-	i.text.Store(&text)
+	rotated := setOf(t, public(second, "2"))
+	i.text.Store(&rotated)
 	until(fresh, nil)
 	if _, err := v.Verify(old, time.Now()); err == nil {
 		t.Error("a token whose key was withdrawn is believed")
