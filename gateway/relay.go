@@ -67,7 +67,7 @@ func (r *relay) hasten(by time.Time) {
 	if own := r.wait.stream.Add(lookEvery); own.After(by) {
 		by = own
 	}
-	_ = r.side.Conn.SetWriteDeadline(by) // a connection that takes no deadline is closed
+	_ = r.side.SetWriteDeadline(by) // a connection that takes no deadline is closed
 }
 
 // list makes an answer that does not end at once known to a shutdown.

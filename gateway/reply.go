@@ -211,7 +211,7 @@ func (b *replyBody) read(room []byte, to framing) (n int, err error) {
 
 // short is err, but an end before the announced length is no end.
 func (b *replyBody) short(err error) error {
-	if err == io.EOF && b.left != nil && b.left.N > 0 {
+	if errors.Is(err, io.EOF) && b.left != nil && b.left.N > 0 {
 		return io.ErrUnexpectedEOF
 	}
 	return err

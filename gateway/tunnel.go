@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1" // WebSocket names it
 	"encoding/base64"
+	"errors"
 	"io"
 	"net"
 	"runtime/debug"
@@ -124,7 +125,7 @@ func (t *tunnel) copy(to, from net.Conn) {
 			return
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			if closeWrite(to) != nil {
 				t.kill()
 			}

@@ -138,7 +138,7 @@ func (u *upload) copy(room []byte) {
 		case u.most > 0 && total > u.most:
 			u.fromClient = fasthttp.ErrBodyTooLarge
 			return
-		case err == io.EOF && total < u.length: // fasthttp takes an early end for an end
+		case errors.Is(err, io.EOF) && total < u.length: // fasthttp takes an early end for an end
 			u.fromClient = io.ErrUnexpectedEOF
 			return
 		case err != nil && !errors.Is(err, io.EOF):

@@ -200,7 +200,8 @@ routes:
 defaults: {hold: %s%s}
 %s
 hotspot:
-  shared: {concurrency: 4096, queue: 100000, max_wait: %s}
+  shared: {concurrency: 4096, queue: 100000, max_wait: %[17]s}
+  lane: {rate: 0, concurrency: 4096, queue: 100000, max_wait: %[17]s}
 `, public, control, w.control, redis, w.gatewayDSN(), table, cmp.Or(w.breaker, "open: 200ms, open_max: 1s"), w.maxWait, cmp.Or(w.backendURL, w.backend), w.orderDelay, w.upstream,
 		w.confirm, w.admit, w.hold, w.defaults, w.extra, w.maxWait)
 }

@@ -66,7 +66,8 @@ func (w *watch) run(ctx context.Context) {
 		case <-events:
 			settled.Reset(w.Settle)
 			continue
-		case <-failed: // events were lost: it is as if there was one
+		case err := <-failed: // events were lost: it is as if there was one
+			w.Log.Debug("changes of files were lost", zap.Error(err))
 			settled.Reset(w.Settle)
 			continue
 		case <-poll.C:
