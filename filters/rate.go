@@ -12,13 +12,16 @@ const (
 	BurstMax = 1_000_000_000
 )
 
-// FormatRate writes tokens a second the way configurations do: whole per second, else whole per minute, else as a fraction.
+// FormatRate writes tokens a second the way configurations do: whole per second, else per minute, else per hour, else as a fraction.
 func FormatRate(perSecond float64) string {
-	if perSecond == math.Trunc(perSecond) {
-		return strconv.FormatFloat(perSecond, 'f', -1, 64) + "/s"
-	}
-	if perMinute := math.Round(perSecond * 60); math.Abs(perSecond*60-perMinute) < 1e-9 {
-		return strconv.FormatFloat(perMinute, 'f', -1, 64) + "/m"
+	for _, unit := range []struct {
+		seconds float64
+		name    string
+	}{{1, "/s"}, {60, "/m"}, {3600, "/h"}} {
+		per := perSecond * unit.seconds
+		if whole := math.Round(per); whole > 0 && math.Abs(per-whole) < 1e-9 {
+			return strconv.FormatFloat(whole, 'f', -1, 64) + unit.name
+		}
 	}
 	return strconv.FormatFloat(perSecond, 'g', -1, 64) + "/s"
 }

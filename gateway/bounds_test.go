@@ -41,7 +41,11 @@ func TestC081_BodyBounds(t *testing.T) {
 	tooLarge(post+"Content-Length: 65537\r\n\r\n", strings.Repeat("x", 65537))
 	tooLarge(post+"Transfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\nx\r\n", kib64+1))
 
-	w := dialWire(t, g.addr)
+	w := dialWire(t, g.addr) // of a client that reads nothing before it has written all
+	w.send(post + "Content-Length: 10485760\r\n\r\n" + strings.Repeat("x", 10<<20))
+	w.receive("POST").wants(t, 413, stock.CodeBodyTooLarge)
+
+	w = dialWire(t, g.addr)
 	w.send("POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000))
 	if got := w.receive("POST"); got.StatusCode != 201 {
 		t.Fatalf("a plain route's larger bound: %d %s", got.StatusCode, got.body)

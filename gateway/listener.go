@@ -13,7 +13,7 @@ import (
 // lingerFor and lingerBytes bound how long a connection that is given up is still read from.
 const (
 	lingerFor   = 500 * time.Millisecond
-	lingerBytes = 256 << 10
+	lingerBytes = 16 << 20
 )
 
 // clientSide is a client's connection.

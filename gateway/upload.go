@@ -145,11 +145,11 @@ func (u *upload) copy(room []byte) {
 			u.fromClient = err
 			return
 		}
-		u.ending.Store(err == io.EOF)
+		u.ending.Store(errors.Is(err, io.EOF))
 		if n > 0 && !u.write(u.framed(room, n)) {
 			return
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			if u.length < 0 {
 				u.write(u.appendTrailers([]byte("0\r\n")))
 			}
