@@ -6,7 +6,7 @@ GO ?= go
 RACE := . ./bench/load ./fallback/... ./filters/... ./gateway/... ./internal/crashpoint ./internal/faults ./internal/httpserve \
 	./internal/loop ./internal/orderservice ./ledger ./luascripts/... ./stock/...
 # Tests in them that are long because they send much: unit runs them without the detector.
-RACE_SKIP := TestC019_PoolIs|TestC021_AMillion|TestManyOpenEntries|TestFactsOfAnImport|TestSellingAheadOnRealStores|TestC012_NamesMove|TestC013_
+RACE_SKIP := TestC019_PoolIs|TestC021_AMillion|TestManyOpenEntries|TestFactsOfAnImport|TestSellingAheadOnRealStores|TestC012_NamesMove|TestC013_|TestC070_AMillionKeys|TestC070_Sweep
 # Subtests of the suite over both databases that run many goroutines.
 RACE_STORE := Test(Postgres|SQLite)/(C034|C041|C042|C047|C050|C052|AnyOps)
 # Whole-system tests that are repeated with a binary under the race detector.
