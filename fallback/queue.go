@@ -177,6 +177,7 @@ func (q *Queue[T]) Requeue(items []T, rest time.Duration) {
 			continue
 		}
 		n.track().nodes.pushFront(&n.place)
+		q.unpark(n.track()) // for what was first before
 		q.count(n, 1)
 		q.rest(n.track(), now, rest)
 		q.release(n)

@@ -32,8 +32,8 @@ type track[T Item] struct {
 	// rests: it is in the heap of resting tracks until restUntil.
 	rests     bool
 	restUntil time.Time
-	// parked: it waits in another lane's parked list.
-	parked bool
+	// parked is the lane in whose parked list it waits, for its first item's sake; nil: none.
+	parked *lane[T]
 }
 
 // node is an item's place in the queue.

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/stockgate/stockgate/stock"
@@ -224,9 +225,14 @@ func (q *Queue[T]) take(item T) *node[T] {
 		return nil
 	}
 	t := n.track()
+	first := t.first() == n
 	t.nodes.remove(&n.place)
 	if t.nodes.n == 0 {
 		q.rings[t.class].remove(&t.ring)
+	}
+	if first && q.unpark(t) {
+		q.offer(t)
+		q.signal()
 	}
 	q.count(n, -1)
 	q.forget(n)
@@ -235,7 +241,7 @@ func (q *Queue[T]) take(item T) *node[T] {
 
 // offer puts a track at the end of its ring if it has items and nothing keeps them.
 func (q *Queue[T]) offer(t *track[T]) {
-	keeps := t.rests || t.parked || t.ring.in || t.nodes.n == 0
+	keeps := t.rests || t.parked != nil || t.ring.in || t.nodes.n == 0
 	if keeps || (t.lane.busy > 0 && t.lane.sku != "") {
 		return
 	}
@@ -246,9 +252,21 @@ func (q *Queue[T]) offer(t *track[T]) {
 func (q *Queue[T]) park(t *track[T], by *lane[T]) {
 	q.rings[t.class].remove(&t.ring)
 	if by != t.lane {
-		t.parked = true
+		t.parked = by
 		by.parked = append(by.parked, t)
 	}
+}
+
+// unpark takes a track out of the parked list that it is in, because another item has come to be its first, which may need nothing that is
+// busy. It reports whether the track was in one; the caller offers it.
+func (q *Queue[T]) unpark(t *track[T]) bool {
+	by := t.parked
+	if by == nil {
+		return false
+	}
+	by.parked = slices.DeleteFunc(by.parked, func(p *track[T]) bool { return p == t })
+	t.parked = nil
+	return true
 }
 
 // rest keeps a track out of its ring for d. A rest that runs already is not made longer.
@@ -272,7 +290,7 @@ func (q *Queue[T]) release(n *node[T]) {
 		parked := l.parked
 		l.parked = nil
 		for _, t := range parked {
-			t.parked = false
+			t.parked = nil
 			q.offer(t)
 		}
 		for c := range l.tracks {

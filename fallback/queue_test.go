@@ -465,3 +465,31 @@ func BenchmarkQueue(b *testing.B) {
 		})
 	}
 }
+
+// What waits behind a cart is kept by the cart's other SKU only as long as the cart is in front of it.
+func TestWhoComesFirstAnewIsNotKeptByAnothersSKU(t *testing.T) {
+	const class = stock.ClassForwarded
+	d, cart, b := settle(class, "d"), settle(class, "b", "d"), settle(class, "b")
+	t.Run("withdrawn", func(t *testing.T) {
+		q := newQueue(t, nil)
+		push(t, q, d, cart, b)
+		want(t, take(t, q, 1), d)
+		none(t, q)
+		if !q.Withdraw(cart) {
+			t.Fatal("what waits cannot be withdrawn")
+		}
+		now, _, _ := q.tryTake(1)
+		want(t, now, b)
+	})
+	t.Run("requeued", func(t *testing.T) {
+		q := newQueue(t, nil)
+		push(t, q, d)
+		want(t, take(t, q, 1), d)
+		push(t, q, b, cart)
+		out := take(t, q, 2)
+		want(t, out, b) // the cart is in front now, and kept
+		q.Requeue(out, 0)
+		now, _, _ := q.tryTake(2)
+		want(t, now, b)
+	})
+}
