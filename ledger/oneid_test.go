@@ -261,7 +261,7 @@ func (m *oneID) wantOnce(o *idOrder, own, twin *stock.Row) {
 	switch {
 	case stands && twin != nil && !held, stands && twin == nil && !held && !shared && !m.ended:
 		m.fail("%s was forwarded, and nothing is held for it: %+v, twin %+v", o, own, twin)
-	case !stands && held && !o.gate.dead && !(ours && (m.another(o) || own.Reason == reasonHandedOver)):
+	case !stands && held && !o.gate.dead && (!ours || !m.another(o) && own.Reason != reasonHandedOver):
 		m.fail("%s has no order, and units are held for it: %+v, twin %+v", o, own, twin)
 	}
 }
