@@ -4,7 +4,7 @@ import "slices"
 
 // reservation is section 5: ids, tries, transitions.
 func reservation() []Rule {
-	return slices.Concat(ids(), tries(), unitsBack())
+	return slices.Concat(ids(), claims(), tries(), unitsBack())
 }
 
 func ids() []Rule {
@@ -21,6 +21,12 @@ func ids() []Rule {
 			Tests:    in("ledger/storetest", "TestSQLite/ADeploymentKeepsItsPartitions", "TestPostgres/ADeploymentKeepsItsPartitions"),
 			Mutation: Mutation{"ledger/prepare.go", "ON CONFLICT DO NOTHING`),", "ON CONFLICT (one) DO UPDATE SET deployment = excluded.deployment`),"},
 		},
+	}
+}
+
+// claims are what an id has before it has a row.
+func claims() []Rule {
+	return []Rule{
 		{
 			Name: "eventual-id-is-claimed-first", Section: 5,
 			Sentence: "For `eventual` SKUs the id is first claimed in partition `CRC-32 of the id mod P`, so that the same key on two SKUs is seen before anything is forwarded",
