@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/stockgate/stockgate/internal/faults"
+	"github.com/stockgate/stockgate/internal/testservices"
 	"github.com/stockgate/stockgate/stock"
 )
 
@@ -100,9 +101,13 @@ func TestC019_PoolIsBoundedAndHeals(t *testing.T) {
 	stop := r.hammer(callers)
 	bounded := func(when string) {
 		t.Helper()
-		if open := established(t, proxy.Addr()); open > pool {
-			t.Errorf("%s: %d connections, the pool allows %d", when, open, pool)
-		}
+		// The pool has done with a connection a moment before it is closed, longer if the machine is busy.
+		testservices.Eventually(t, when+": as many connections as the pool allows", func() string {
+			if open := established(t, proxy.Addr()); open > pool {
+				return fmt.Sprintf("%d connections, the pool allows %d", open, pool)
+			}
+			return ""
+		})
 		if n := r.Stats().Connections; n > pool {
 			t.Errorf("%s: the pool counts %d connections, it allows %d", when, n, pool)
 		}

@@ -31,15 +31,23 @@ type process struct {
 	outputs bytes.Buffer
 }
 
-// FreePort is a TCP port of 127.0.0.1 that was free a moment ago.
+// given are the ports that FreePort has handed out: nobody may listen there yet, and the kernel may choose one again.
+var given sync.Map
+
+// FreePort is a TCP port of 127.0.0.1 that was free a moment ago, and that this process has not been given before.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("no free port: %v", err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("no free port: %v", err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close()
+		if _, known := given.LoadOrStore(port, true); !known {
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
